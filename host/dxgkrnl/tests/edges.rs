@@ -1,7 +1,7 @@
 //! Happens-before relations, which the kernel reports to a driver if the configuration enables them.
 
 use d3dkmt::{Call, Handle, KeyedMutexFlags, Reply, SyncObjectInfo, SyncObjectType};
-use dxgkrnl::ddi::{Agent, EngineStore, HappensBefore, HwContext};
+use dxgkrnl::ddi::{Agent, EngineStore, HappensBefore, HwContext, SignalEffect};
 use dxgkrnl::policy::FaultedDevicePoisons;
 use dxgkrnl::{AdapterConfig, Config, Policy, ProcessId};
 
@@ -27,7 +27,7 @@ fn submitted(queue: Agent) -> HappensBefore {
 
 /// The only fence is object 0.
 fn signaled(by: Agent, value: u64) -> HappensBefore {
-    HappensBefore::Signaled { by, fence: 0, value, stored: None }
+    HappensBefore::Signaled { by, fence: 0, value, effect: SignalEffect::Applied, stored: None }
 }
 
 fn waited(by: Agent, value: u64) -> HappensBefore {
@@ -116,8 +116,23 @@ fn each_queue_of_a_broadcast_signals_for_itself() {
     edges(&script);
     world.gpu_signal(&contexts, fence.object, 3);
     let reported = edges(&script);
-    let each = [0, 1].map(|id| signaled(Agent::Context(HwContext(id)), 3));
-    assert_eq!(reported, [each[0], each[1], waited(BY_P, 3)]);
+    let each = |id, effect| {
+        let by = Agent::Context(HwContext(id));
+        HappensBefore::Signaled { by, fence: 0, value: 3, effect, stored: None }
+    };
+    let (awaited, completed) =
+        (SignalEffect::Awaited { broadcast: 0 }, SignalEffect::Completed { broadcast: 0 });
+    assert_eq!(reported, [each(0, awaited), each(1, completed), waited(BY_P, 3)]);
+    // The policy ignores a lower value, so nothing happens before a wait.
+    world.gpu_signal(&contexts[..1], fence.object, 2);
+    let ignored = HappensBefore::Signaled {
+        by: Agent::Context(HwContext(0)),
+        fence: 0,
+        value: 2,
+        effect: SignalEffect::Ignored,
+        stored: None,
+    };
+    assert_eq!(edges(&script), [ignored]);
 }
 
 #[test]
@@ -130,7 +145,8 @@ fn a_fence_write_is_reported_for_its_context() {
     world.submit(context, &[write(&fence, 4)]);
     let a = Agent::Context(HwContext(0));
     let stored = Some(EngineStore { adapter: 0, gpu_address: fence.gpu_address, value: 4 });
-    let stores = HappensBefore::Signaled { by: a, fence: 0, value: 4, stored };
+    let effect = SignalEffect::Applied;
+    let stores = HappensBefore::Signaled { by: a, fence: 0, value: 4, effect, stored };
     assert_eq!(edges(&script), [submitted(a), stores, waited(BY_P, 4)]);
 }
 

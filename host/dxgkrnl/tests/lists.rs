@@ -10,11 +10,11 @@ use d3dkmt::isa::{
     ResourceFlags, SubresourceRange, TextureBarrier, TextureFlags, Use, WorkKind,
 };
 use d3dkmt::{
-    Call, CreateAllocationFlags, CreatedSyncObject, DeviceExecutionState, Handle, HwQueueFlags, NtStatus,
-    PageFaultState, Reply, calls,
+    Call, CreateAllocationFlags, CreatedSyncObject, DestroyAllocationFlags, DeviceExecutionState, Handle,
+    HwQueueFlags, NtStatus, PageFaultState, Reply, calls,
 };
 use dxgkrnl::policy::IllegalCommand;
-use dxgkrnl::{Config, DmaExecutor, DmaOp, Input, ProcessId, ProcessMemory};
+use dxgkrnl::{AdapterConfig, Config, DmaExecutor, DmaOp, Input, ProcessId, ProcessMemory};
 
 const PAGE: u64 = 4096;
 
@@ -409,4 +409,41 @@ fn a_process_is_charged_for_its_resources_and_for_its_debug_layer() {
     assert_eq!(charged(&gpu), with_texture + 2 * ADAPTER_BYTES, "the layer is off");
     gpu.escape(&[[6, 0, 0, 0].as_slice(), &texture.to_le_bytes()].concat()).unwrap();
     assert_eq!(charged(&gpu), first + 4 * ADAPTER_BYTES);
+}
+
+/// A pool gives memory to one allocation after the other. The second is used by another queue, and no fence is between.
+#[test]
+fn memory_that_is_used_again_behind_a_destroy_does_not_race_with_its_earlier_use() {
+    let adapter = AdapterConfig { hazards: true, ..AdapterConfig::default() };
+    let config = Config { adapters: vec![adapter], ..Config::default() };
+    let (plain, synchronous) = (DestroyAllocationFlags::empty(), DestroyAllocationFlags::SYNCHRONOUS_DESTROY);
+    for destroyed in [Some(synchronous), Some(plain), None] {
+        let mut gpu = Gpu::new(config.clone());
+        let fill = |buffer: u32| Packet::Work {
+            kind: WorkKind::Dispatch,
+            kernel: Kernel::Fill,
+            operand: 5,
+            duration_ns: 100,
+            uses: vec![Use::whole(buffer, A::UNORDERED_ACCESS)],
+        };
+        gpu.world.submit(gpu.context, &[fill(gpu.buffers[0])]);
+        let (device, allocations) = (gpu.device, vec![gpu.allocation]);
+        if let Some(flags) = destroyed {
+            let destroy = Call::DestroyAllocation { device, resource: Handle::NULL, allocations, flags };
+            let request = gpu.world.begin(destroy);
+            gpu.world.advance(1_000);
+            assert_eq!(gpu.world.answered(request).map(|(status, _)| status), Some(OK));
+        }
+        gpu.world.advance(1_000);
+        let (paging_queue, _) = queue(&mut gpu.world, device, 0);
+        let again = create(&mut gpu.world, device, CreateAllocationFlags::empty()).2;
+        gpu.base = map(&mut gpu.world, Mapped::whole(again).by(paging_queue)).0;
+        bring(&mut gpu.world, paging_queue, again);
+        let (buffer, other) = (gpu.buffer(0), gpu.world.context(device, 1));
+        gpu.world.submit(other, &[fill(buffer)]);
+        gpu.world.advance(1_000);
+        let notes = gpu.world.notes();
+        let races = notes.iter().filter(|note| note.contains("race on buffer: ")).count();
+        assert_eq!(races, usize::from(destroyed.is_none()), "{destroyed:?}: {notes:?}");
+    }
 }

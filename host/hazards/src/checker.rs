@@ -7,10 +7,11 @@ use d3dkmt::isa::{Barrier, BarrierAccess, BarrierSync};
 use serde::{Deserialize, Serialize};
 
 use crate::clock::Clock;
-use crate::limits::{AGENTS_MAX, CLOCK_WORDS_MAX, FENCES_MAX, REPORTS_MAX, SIGNALS_PER_FENCE_MAX};
-use crate::queue::Frontier;
+use crate::limits::{AGENTS_MAX, CLOCK_WORDS_MAX, FENCES_MAX, REPORTS_MAX};
+use crate::queue::{DISCARD, Frontier, effect};
 use crate::report::{Accessed, Conflict, Missing, Report};
 use crate::shadow::{Cells, Stamp};
+use crate::signals::Signals;
 use crate::{Agent, CommandId};
 
 /// Bytes in the address space of a process. Accesses through different GPU addresses of the same memory get the same
@@ -26,12 +27,20 @@ pub struct Range {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Access {
     pub range: Range,
-    /// The synchronization scopes of the access.
+    /// The synchronization scopes of the access; none for one that waits for all before it, and which all behind it see.
     pub scopes: BarrierSync,
     /// Alternative scopes: each represents the whole access, as `scopes` does (`d3dkmt::isa::other_scopes`).
     pub others: BarrierSync,
     pub access: BarrierAccess,
     pub writes: bool,
+}
+
+impl Access {
+    /// The engine itself writes memory, when all commands before are complete.
+    pub fn by_engine(range: Range) -> Self {
+        let (scopes, others) = (BarrierSync::NONE, BarrierSync::NONE);
+        Access { range, scopes, others, access: BarrierAccess::COMMON, writes: true }
+    }
 }
 
 #[derive(Serialize, Deserialize)]
@@ -42,29 +51,6 @@ struct AgentState {
     clock: Clock,
     /// Barrier state of a queue; for a process only its counter is used.
     frontier: Frontier,
-}
-
-/// The signals of a fence.
-#[derive(Default, Serialize, Deserialize)]
-struct Signals {
-    /// Clock of each signaled value.
-    clocks: BTreeMap<u64, Clock>,
-    /// Join of the clocks that were dropped: of signals over the limit, and of those before a rewind.
-    dropped: Clock,
-    /// Earlier signals of the fence may be in [`Checker::lost`].
-    is_incomplete: bool,
-    /// The value at its creation, until a rewind below it: a wait for no more relies on no signal.
-    created: Option<u64>,
-}
-
-impl Signals {
-    fn words(&self) -> usize {
-        self.clocks.values().map(Clock::words).sum::<usize>() + self.dropped.words()
-    }
-
-    fn all(&mut self) -> impl Iterator<Item = &mut Clock> {
-        self.clocks.values_mut().chain([&mut self.dropped])
-    }
 }
 
 /// The race detector; the crate describes its state.
@@ -196,7 +182,7 @@ impl Checker {
             return Self::give_up(frontier, forgotten);
         }
         let Some(waited) = frontier.barrier(barrier, named) else { return };
-        let (before, after) = (barrier.access_before.types(), barrier.access_after.types());
+        let (before, after) = effect(barrier);
         for range in memory {
             let mut visits = 1;
             let own = |write: &&mut Stamp| write.agent == number && write.number > frontier.begun;
@@ -232,6 +218,22 @@ impl Checker {
             }
             let Some(access) = accesses.next() else { return };
             self.access(number, command, &access);
+        }
+    }
+
+    /// A barrier with DISCARD, which was applied, writes its memory before commands in its SyncAfter start. The memory is taken
+    /// as that of a command.
+    pub fn discard(
+        &mut self,
+        queue: u64,
+        command: CommandId,
+        sync_after: BarrierSync,
+        memory: impl IntoIterator<Item = Range>,
+    ) {
+        let write = |range| Access { scopes: sync_after, others: DISCARD, ..Access::by_engine(range) };
+        self.command(queue, command, memory.into_iter().map(write));
+        if let Some(number) = self.number(Agent::Queue(queue)) {
+            self.agent_state(number).frontier.discard(sync_after);
         }
     }
 
@@ -306,7 +308,23 @@ impl Checker {
         }
     }
 
+    /// A queue reaches a broadcast signal, and other queues of that have not.
+    pub fn reach_broadcast(&mut self, agent: Agent, fence: u64, broadcast: u32) {
+        let clock = self.published(agent);
+        self.change_signals(clock, fence, |signals, clock| signals.reach(broadcast, clock));
+    }
+
+    /// The last queue reaches a broadcast signal: what all its queues did before it is ordered before any wait for the value.
+    pub fn complete_broadcast(&mut self, agent: Agent, fence: u64, broadcast: u32, value: u64) {
+        let clock = self.published(agent);
+        self.change_signals(clock, fence, |signals, clock| signals.complete(broadcast, value, clock));
+    }
+
     fn signal_with(&mut self, clock: Clock, fence: u64, value: u64) {
+        self.change_signals(clock, fence, |signals, clock| signals.signal(value, clock));
+    }
+
+    fn change_signals(&mut self, clock: Clock, fence: u64, change: impl FnOnce(&mut Signals, Clock)) {
         self.make_room(fence, clock.words());
         if self.words + clock.words() > CLOCK_WORDS_MAX {
             self.forgotten += 1;
@@ -316,23 +334,9 @@ impl Checker {
             return self.lost.join(&clock);
         }
         let is_incomplete = !self.lost.is_empty();
-        let signals =
-            self.fences.entry(fence).or_insert_with(|| Signals { is_incomplete, ..Signals::default() });
+        let signals = self.fences.entry(fence).or_insert_with(|| Signals::new(is_incomplete, None));
         self.words -= signals.words();
-        signals.created = signals.created.filter(|created| value >= *created);
-        // After a rewind, later waits match only later signals, or what one that was satisfied before it relied on.
-        while let Some(rewound) = signals.clocks.last_entry().filter(|last| *last.key() > value) {
-            signals.dropped.join(&rewound.remove());
-        }
-        // The queues of a broadcast signal the value one after the other, and it is there when the last one has.
-        signals.clocks.entry(value).or_default().join(&clock);
-        if signals.clocks.len() > SIGNALS_PER_FENCE_MAX
-            && let Some((_, oldest)) = signals.clocks.pop_first()
-            && let Some(mut next) = signals.clocks.first_entry()
-        {
-            // A wait for the oldest now relies on the next.
-            next.get_mut().join(&oldest);
-        }
+        change(signals, clock);
         self.words += signals.words();
     }
 
@@ -362,13 +366,7 @@ impl Checker {
             let lost = self.lost.clone();
             return self.order(agent, &lost);
         };
-        // The wait can rely only on the first signal that reached the value.
-        let first = signals.clocks.range(value..).next().map(|(_, clock)| clock);
-        let needs_none = signals.created.is_some_and(|created| value <= created);
-        let mut clock = match needs_none {
-            true => Clock::default(),
-            false => first.unwrap_or(&signals.dropped).clone(),
-        };
+        let mut clock = signals.of_wait(value);
         if signals.is_incomplete {
             clock.join(&self.lost);
         }
@@ -379,7 +377,7 @@ impl Checker {
     pub fn create_fence(&mut self, fence: u64, value: u64) {
         self.forget_fence(fence);
         self.make_room(fence, 0);
-        self.fences.insert(fence, Signals { created: Some(value), ..Signals::default() });
+        self.fences.insert(fence, Signals::new(false, Some(value)));
     }
 
     /// A fence was destroyed.
@@ -389,10 +387,15 @@ impl Checker {
         }
     }
 
+    /// Memory is gone: its accesses are over, and later ones are to other memory.
+    pub fn forget_memory(&mut self, range: Range) {
+        self.cells.forget(range);
+    }
+
     /// A process or a queue was destroyed.
     pub fn forget(&mut self, agent: Agent) {
         match agent {
-            Agent::Process(process) => self.cells.forget_space(process),
+            Agent::Process(space) => self.cells.forget(Range { space, start: 0, end: u64::MAX }),
             Agent::Queue(queue) => {
                 let unbegun = self.submitted.range((queue, 0)..=(queue, u64::MAX));
                 let submissions: Vec<u64> = unbegun.map(|((_, submission), _)| *submission).collect();
@@ -508,13 +511,14 @@ impl AgentState {
             return None;
         }
         // Not the expanded scopes of the stamp: an umbrella is blocked as a whole.
-        let later_sets = || core::iter::once(scopes).chain(later.others.iter());
+        let later_sets = || core::iter::once(scopes).chain((later.others - DISCARD).iter());
         let before = |set| later_sets().any(|by| self.frontier.is_before(set, earlier.number, by));
         if !earlier.scope_sets().any(before) {
             return Some(Conflict::Unordered);
         }
+        // COMMON accesses memory itself.
         let is_visible = !earlier.writes
-            || later.access == BarrierAccess::COMMON
+            || [earlier.access, later.access].contains(&BarrierAccess::COMMON)
             || earlier.access == later.access
             || self.frontier.seen_by(earlier).contains(later.access);
         (!is_visible).then_some(Conflict::NotVisible)

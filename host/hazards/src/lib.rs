@@ -33,6 +33,7 @@ pub mod limits;
 mod queue;
 mod report;
 mod shadow;
+mod signals;
 #[cfg(test)]
 mod tests;
 

@@ -8,7 +8,8 @@ pub const READS_PER_CELL_MAX: usize = 16;
 pub const AGENTS_MAX: usize = 1024;
 /// Fences whose signals are tracked.
 pub const FENCES_MAX: usize = 1 << 14;
-/// Signals of one fence that are tracked. A wait for an older, dropped signal uses the next one.
+/// Signals of one fence that are tracked, and broadcasts that not all of their queues have reached. A wait for an older,
+/// dropped signal uses the next one; each broadcast of the fence then includes those that are dropped.
 pub const SIGNALS_PER_FENCE_MAX: usize = 64;
 /// Words of the clocks of all signals, and of submissions that have not begun. Beyond it the signals of the fences with
 /// the lowest numbers count as one, which each wait for such a fence comes after.

@@ -15,6 +15,9 @@ use crate::shadow::Stamp;
 const BITS: usize = 32;
 type Row = [u64; BITS];
 
+/// A scope of the writes of DISCARD barriers, which are in no scope of commands.
+pub(crate) const DISCARD: BarrierSync = BarrierSync::from_bits_retain(1 << 30);
+
 /// The first halves of split barriers on the same addresses. Barriers of several subresources of one resource may have the
 /// same first and last byte, so there can be more than one.
 #[derive(Serialize, Deserialize)]
@@ -84,6 +87,12 @@ impl Waited {
         before.intersects(write.access & BarrierAccess::WRITES | seen)
             && write.scope_sets().any(|scopes| self.covers(scopes, write.number))
     }
+}
+
+/// The types of access from which a barrier shows writes, and those to which. What it shows is in memory as well, from where
+/// a barrier with GLOBAL shows it.
+pub(crate) fn effect(barrier: &Barrier) -> (BarrierAccess, BarrierAccess) {
+    (barrier.access_before.types(), barrier.access_after.types() | BarrierAccess::GLOBAL)
 }
 
 fn bits(mask: u32) -> impl Iterator<Item = usize> {
@@ -203,6 +212,13 @@ impl Frontier {
         Some(Waited(waited))
     }
 
+    /// The command counted last is the write of a barrier with DISCARD, behind which commands in its SyncAfter start.
+    pub fn discard(&mut self, sync_after: BarrierSync) {
+        for t in bits(sync_after.expanded().bits()) {
+            bits(DISCARD.bits()).for_each(|s| self.after[t][s] = self.count);
+        }
+    }
+
     fn begin_split(&mut self, named: Option<Range>, waited: &Row) {
         if let Some(split) = self.splits.iter_mut().find(|split| split.named == named) {
             raise(&mut split.waited, waited);
@@ -259,7 +275,7 @@ impl Frontier {
             let until = oldest.waited.0.iter().copied().max().unwrap_or(self.begun);
             bits(oldest.after.bits()).for_each(|r| self.shown[r] = self.shown[r].max(until));
         }
-        let (before, after) = (barrier.access_before.types(), barrier.access_after.types());
+        let (before, after) = effect(barrier);
         self.globals.push_back(Global { before, after, waited });
     }
 }

@@ -136,7 +136,14 @@ impl Cells {
         self.cells = kept;
     }
 
-    pub fn forget_space(&mut self, space: u32) {
-        self.cells.retain(|(of, _), _| *of != space);
+    /// Drops the cells of a range. Looks at no others.
+    pub fn forget(&mut self, range: Range) {
+        self.split_at(range.space, range.start);
+        self.split_at(range.space, range.end);
+        let Range { space, start, end } = range;
+        while let Some((at, _)) = self.cells.range((space, start)..(space, end)).next() {
+            let at = *at;
+            self.cells.remove(&at);
+        }
     }
 }

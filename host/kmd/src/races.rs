@@ -13,19 +13,19 @@ use alloc::vec::Vec;
 
 use barriers::legacy::{self, Translated};
 use d3dkmt::isa::{
-    Barrier, BarrierGroup, Packet, Reader, ResourceDesc, ResourceName, ScopeReading, TextureBarrier, Use,
-    Viewed, WorkKind, other_scopes,
+    Barrier, BarrierGroup, Packet, Reader, ResourceDesc, ResourceName, ScopeReading, TextureBarrier,
+    TextureFlags, Use, Viewed, WorkKind, other_scopes,
 };
-use dxgkrnl::Config;
 use dxgkrnl::ddi::{
-    Agent, Callback, EngineStore, HappensBefore, HwContext, HwQueueId, PageTableEntry, Piece,
+    Agent, Callback, EngineStore, HappensBefore, HwContext, HwQueueId, PageTableEntry, Piece, SignalEffect,
 };
+use dxgkrnl::{Config, ProcessId};
 use hazards::{Access, Checker, CommandId, Range, Report};
 use serde::{Deserialize, Serialize};
 
 use crate::debug::scope_reading;
 use crate::engine::Origin;
-use crate::list::{BarrierRanges, use_range};
+use crate::list::{BarrierRanges, of_ranged, use_range};
 use crate::page_table::{self, PageTables, Pieces};
 use crate::resources::{Resources, Space};
 
@@ -105,13 +105,17 @@ pub(crate) fn agent(origin: Origin, context: HwContext) -> Agent {
     }
 }
 
+fn range_of(owner: ProcessId, address: u64, bytes: u64) -> Range {
+    Range { space: owner.0, start: address, end: address.saturating_add(bytes) }
+}
+
+const NO_MEMORY: Range = Range { space: 0, start: 0, end: 0 };
+
 /// Memory of a piece; empty for zero pages.
 fn memory_of(piece: Piece<PageTableEntry>) -> Range {
     match piece.page {
-        PageTableEntry::Memory { owner, address, .. } => {
-            Range { space: owner.0, start: address, end: address + (piece.end - piece.base) }
-        }
-        PageTableEntry::Zero | PageTableEntry::NoAccess => Range { space: 0, start: 0, end: 0 },
+        PageTableEntry::Memory { owner, address, .. } => range_of(owner, address, piece.end - piece.base),
+        PageTableEntry::Zero | PageTableEntry::NoAccess => NO_MEMORY,
     }
 }
 
@@ -202,13 +206,24 @@ impl Races {
                 queue.submitted += 1;
                 self.checker.submit(process.0, to, queue.submitted);
             }
-            HappensBefore::Signaled { by, fence, value, stored } => {
-                self.signaled(by, fence, value, stored.filter(|stored| self.is_on(stored.adapter)));
-            }
+            HappensBefore::Signaled { by, fence, value, effect, stored } => match effect {
+                SignalEffect::Applied => {
+                    self.signaled(by, fence, value, stored.filter(|stored| self.is_on(stored.adapter)));
+                }
+                SignalEffect::Awaited { broadcast } => {
+                    self.checker.reach_broadcast(race_agent(by), fence, broadcast);
+                }
+                SignalEffect::Completed { broadcast } => {
+                    self.checker.complete_broadcast(race_agent(by), fence, broadcast, value);
+                }
+                SignalEffect::Ignored => {}
+            },
             HappensBefore::Waited { by, fence, value } => self.checker.wait(race_agent(by), fence, value),
             HappensBefore::Locked { process, owner, address, bytes } => {
-                let range = Range { space: owner.0, start: address, end: address.saturating_add(bytes) };
-                self.checker.cpu_access(process.0, range, true);
+                self.checker.cpu_access(process.0, range_of(owner, address, bytes), true);
+            }
+            HappensBefore::MemoryGone { owner, address, bytes } => {
+                self.checker.forget_memory(range_of(owner, address, bytes));
             }
             HappensBefore::WorkOver { by, device } => {
                 if let Some(by) = queue(by) {
@@ -368,7 +383,7 @@ impl Races {
             | Packet::SignalBarrier { groups, .. }
             | Packet::WaitBarrier { groups, .. } => {
                 for group in groups.iter() {
-                    self.group(by, &group, around);
+                    self.group(by, command, &group, around);
                 }
             }
             Packet::LegacyBarrier { barriers } => {
@@ -376,7 +391,7 @@ impl Races {
                     match legacy::translate(&barrier, |resource| around.find(resource)) {
                         Some(Translated::Global(barrier)) => self.checker.barrier(by, &barrier, None, []),
                         Some(Translated::Texture(translated)) => {
-                            self.barrier(by, &translated.barrier, around.subresources(&translated), around);
+                            self.texture(by, command, &translated, around);
                         }
                         Some(Translated::Buffer(translated)) => {
                             self.barrier(
@@ -390,47 +405,61 @@ impl Races {
                     }
                 }
             }
+            Packet::FenceRead { destination: at, .. } | Packet::Timestamp { gpu_address: at } => {
+                let stored = around.memory((*at, at.saturating_add(8)));
+                self.checker.command(by, command, stored.map(Access::by_engine));
+            }
             Packet::FenceWrite { .. }
             | Packet::Busy { .. }
             | Packet::Hang
             | Packet::FenceWait { .. }
-            | Packet::FenceRead { .. }
             | Packet::MarkerIn { .. }
             | Packet::MarkerOut { .. }
             | Packet::BeginList { .. }
             | Packet::AssertResourceAccess { .. }
-            | Packet::AssertTextureLayout { .. }
-            | Packet::Timestamp { .. } => {}
+            | Packet::AssertTextureLayout { .. } => {}
         }
     }
 
-    fn group(&mut self, by: u64, group: &BarrierGroup<Viewed<'_>>, around: Surroundings<'_>) {
+    fn group(
+        &mut self,
+        by: u64,
+        command: CommandId,
+        group: &BarrierGroup<Viewed<'_>>,
+        around: Surroundings<'_>,
+    ) {
         match group {
             BarrierGroup::Global(barriers) => {
                 barriers.iter().for_each(|barrier| self.checker.barrier(by, &barrier, None, []));
             }
             BarrierGroup::Texture(barriers) => {
-                for barrier in barriers.iter() {
-                    self.barrier(by, &barrier.barrier, around.subresources(&barrier), around);
-                }
+                barriers.iter().for_each(|barrier| self.texture(by, command, &barrier, around));
             }
             BarrierGroup::Buffer(barriers) => {
                 for barrier in barriers.iter() {
                     self.barrier(by, &barrier.barrier, around.resource_range(barrier.resource), around);
                 }
             }
-            // A ranged barrier counts as one on the whole resource.
             BarrierGroup::Ranged(barriers) => {
                 for barrier in barriers.iter() {
-                    match barrier.resource {
-                        0 => self.checker.barrier(by, &barrier.barrier, None, []),
-                        resource => {
-                            self.barrier(by, &barrier.barrier, around.resource_range(resource), around)
-                        }
+                    match of_ranged(&barrier, |resource| around.find(resource)) {
+                        (words, None) => self.checker.barrier(by, &words, None, []),
+                        (words, Some(ranges)) => self.barrier(by, &words, ranges, around),
                     }
                 }
             }
             BarrierGroup::Unknown { .. } => {}
+        }
+    }
+
+    fn texture(&mut self, by: u64, command: CommandId, barrier: &TextureBarrier, around: Surroundings<'_>) {
+        let subresources = around.subresources(barrier);
+        self.barrier(by, &barrier.barrier, subresources, around);
+        if barrier.flags.contains(TextureFlags::DISCARD) {
+            // Each range counts, also without memory: a barrier may name thousands.
+            let pieces = |range| core::iter::once(NO_MEMORY).chain(around.mapped(range));
+            let memory = subresources.all().flat_map(pieces);
+            self.checker.discard(by, command, barrier.barrier.sync_after, memory);
         }
     }
 

@@ -24,6 +24,19 @@ pub struct EngineStore {
     pub value: u64,
 }
 
+/// What a signal does when its queue reaches it.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+pub enum SignalEffect {
+    /// The fence has the value now.
+    Applied,
+    /// Other queues have yet to reach the broadcast of this number, or one has ended before it. Then the number is reused.
+    Awaited { broadcast: u32 },
+    /// The last queue has reached the broadcast: the fence has the value now.
+    Completed { broadcast: u32 },
+    /// The value is below the fence's, which stays.
+    Ignored,
+}
+
 /// An event that orders actions, reported when it happens. Fences are numbered; a number is reused after `FenceGone`.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 pub enum HappensBefore {
@@ -34,12 +47,13 @@ pub enum HappensBefore {
         adapter: u32,
         queue: Agent,
     },
-    /// The agent's earlier actions happen before those that follow a wait for the value. A value may be signaled
-    /// several times: once by each queue of a broadcast, and 0 each time a mutex or semaphore is released.
+    /// The agent's earlier actions happen before those that follow a wait for the value. The value is 0 each time a mutex or
+    /// semaphore is released.
     Signaled {
         by: Agent,
         fence: u64,
         value: u64,
+        effect: SignalEffect,
         /// Set if an engine stored the value for a command buffer that runs.
         stored: Option<EngineStore>,
     },
@@ -53,6 +67,12 @@ pub enum HappensBefore {
     /// A process locks or unlocks an allocation's memory (Lock2, Unlock2): it may have written it by now.
     Locked {
         process: ProcessId,
+        owner: ProcessId,
+        address: u64,
+        bytes: u64,
+    },
+    /// An allocation is gone, and with it every access to its memory, which may be used again.
+    MemoryGone {
         owner: ProcessId,
         address: u64,
         bytes: u64,

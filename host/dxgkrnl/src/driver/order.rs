@@ -3,7 +3,7 @@
 use alloc::vec::Vec;
 
 use crate::ProcessId;
-use crate::ddi::{Agent, EngineStore, HappensBefore, HwContext, HwQueueId};
+use crate::ddi::{Agent, EngineStore, HappensBefore, HwContext, HwQueueId, SignalEffect};
 use crate::effects::Effects;
 use crate::kernel::Kernel;
 use crate::sync::legacy::is_acquired;
@@ -42,14 +42,14 @@ impl Kernel {
 
     #[inline]
     pub(crate) fn report_signal(&mut self, by: Agent, object: u32, value: u64) {
-        self.report_signal_of(by, object, value, None);
+        self.report_signal_of(by, (object, value), SignalEffect::Applied, None);
     }
 
     pub(crate) fn report_signal_of(
         &mut self,
         by: Agent,
-        object: u32,
-        value: u64,
+        (object, value): (u32, u64),
+        effect: SignalEffect,
         stored: Option<EngineStore>,
     ) {
         if !self.happens_before.on {
@@ -57,7 +57,7 @@ impl Kernel {
         }
         // A mutex or semaphore orders by its ownership alone: it has no value.
         let value = if is_acquired(self.sync.objects()[object].object_type) { 0 } else { value };
-        self.edge(HappensBefore::Signaled { by, fence: object.into(), value, stored });
+        self.edge(HappensBefore::Signaled { by, fence: object.into(), value, effect, stored });
     }
 
     pub(crate) fn report_wait(&mut self, by: Agent, object: u32, value: u64) {
@@ -70,18 +70,31 @@ impl Kernel {
             return;
         }
         let by = self.agent(queue);
-        let targets = match self.vidsch.queues()[queue].packets.front() {
-            Some(Packet::Signal(signal)) => signal.targets.clone(),
-            Some(Packet::Broadcast(broadcast)) => self.vidsch.broadcasts()[*broadcast].signal.targets.clone(),
+        let (signal, effect) = match self.vidsch.queues()[queue].packets.front() {
+            Some(Packet::Signal(signal)) => (signal, SignalEffect::Applied),
+            Some(Packet::Broadcast(number)) => {
+                let (state, broadcast) = (&self.vidsch.broadcasts()[*number], *number);
+                let effect = match state.remaining == 1 && !state.broken {
+                    true => SignalEffect::Completed { broadcast },
+                    false => SignalEffect::Awaited { broadcast },
+                };
+                (&state.signal, effect)
+            }
             Some(Packet::Wait(wait)) => {
                 let wait = *wait;
                 return self.report_ended_wait(by, wait);
             }
             _ => return,
         };
+        let (targets, flags) = (signal.targets.clone(), signal.flags);
         for (object, value) in targets {
+            let is_awaited = matches!(effect, SignalEffect::Awaited { .. });
+            let effect = match !is_awaited && self.ignores_lower(flags, object, value) {
+                true => SignalEffect::Ignored,
+                false => effect,
+            };
             if !self.signals_early(object) {
-                self.report_signal(by, object, value);
+                self.report_signal_of(by, (object, value), effect, None);
             }
         }
     }
@@ -131,7 +144,8 @@ impl Kernel {
     pub(crate) fn keyed_mutex_given(&mut self, process: ProcessId, mutex: u32) {
         let fence = KEYED_MUTEXES | u64::from(mutex);
         let by = Agent::Process(process);
-        self.edge(HappensBefore::Signaled { by, fence, value: 0, stored: None });
+        let effect = SignalEffect::Applied;
+        self.edge(HappensBefore::Signaled { by, fence, value: 0, effect, stored: None });
     }
 
     pub(crate) fn keyed_mutex_gone(&mut self, mutex: u32) {

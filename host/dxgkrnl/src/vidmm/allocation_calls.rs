@@ -12,7 +12,7 @@ use d3dkmt::{
 use super::after_work::{Action, AfterWorkCall};
 use super::allocation::{Allocation, AllocationOpen, NO_ARRIVAL, Resource, ResourceOpen};
 use super::long_call::RestOfCall;
-use crate::ddi::{self, LocalAllocationId};
+use crate::ddi::{self, HappensBefore, LocalAllocationId};
 use crate::effects::Effects;
 use crate::error::{CallResult, Refusal, invalid, refuse};
 use crate::kernel::Kernel;
@@ -655,6 +655,8 @@ impl Kernel {
     /// Removes an allocation, also at its driver.
     pub(super) fn remove_allocation(&mut self, allocation: u32) {
         let Some(removed) = self.vidmm.memory.remove(allocation) else { return };
+        let Allocation { owner, address, size: bytes, .. } = removed;
+        self.edge(HappensBefore::MemoryGone { owner, address, bytes });
         if let Some(driver) = &removed.driver {
             let destroy = ddi::DestroyAllocation { allocations: [removed.id()].into(), resource: None };
             self.miniport.destroy_allocation(driver.adapter, &destroy);

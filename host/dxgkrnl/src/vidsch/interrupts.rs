@@ -7,7 +7,7 @@ use d3dkmt::SyncObjectType;
 
 use super::engine::{EngineWrite, Submitted};
 use super::{HwQueue, Task};
-use crate::ddi::{Agent, Callback, EngineId, EngineStore, HwQueueId, Interrupt};
+use crate::ddi::{Agent, Callback, EngineId, EngineStore, HwQueueId, Interrupt, SignalEffect};
 use crate::effects::Effects;
 use crate::kernel::Kernel;
 use crate::sync::written::Mark;
@@ -244,7 +244,9 @@ impl Kernel {
         self.written_by_gpu(open, object, engine.adapter, value);
         self.write_native_memory(open, object, value);
         self.vidsch.in_flight.expect_hw_progress(engine.adapter, self.now);
-        by.into_iter().for_each(|by| self.report_signal_of(by, object, value, Some(stored)));
+        if let Some(by) = by {
+            self.report_signal_of(by, (object, value), SignalEffect::Applied, Some(stored));
+        }
         self.store_from_engine(engine.adapter, object, value, effects);
     }
 

@@ -292,19 +292,25 @@ impl Kernel {
         effects: &mut Effects,
     ) {
         self.poison_if_lost(object, effects);
-        let current = self.sync.objects().value(object);
-        let lower = value < current
-            && !flags.contains(SignalFlags::ALLOW_FENCE_REWIND)
-            && !self.is_beyond_signals(object);
+        if self.ignores_lower(flags, object, value) {
+            let current = self.sync.objects().value(object);
+            let text = format!("queued signal {value} is below the fence's value {current}: ignored");
+            return self.note(process, text, effects);
+        }
+        self.note_unusual(process, object, value, effects);
+        self.set_value(object, value, effects);
+    }
+
+    /// Whether a queued signal of this value is ignored because the fence has a greater one.
+    #[inline]
+    pub(crate) fn ignores_lower(&self, flags: SignalFlags, object: u32, value: u64) -> bool {
         match self.config.policy.lower_gpu_signal {
-            LowerGpuSignal::Ignored if lower => {
-                let text = format!("queued signal {value} is below the fence's value {current}: ignored");
-                self.note(process, text, effects);
+            LowerGpuSignal::Ignored => {
+                value < self.sync.objects().value(object)
+                    && !flags.contains(SignalFlags::ALLOW_FENCE_REWIND)
+                    && !self.is_beyond_signals(object)
             }
-            LowerGpuSignal::Ignored | LowerGpuSignal::Applied => {
-                self.note_unusual(process, object, value, effects);
-                self.set_value(object, value, effects);
-            }
+            LowerGpuSignal::Applied => false,
         }
     }
 

@@ -74,7 +74,7 @@ impl Graph<'_> {
     fn barrier(&self, at: usize) -> Option<&Barrier> {
         match &self.steps[at] {
             Step::Barrier(barrier, _) => Some(barrier),
-            Step::Command(_) => None,
+            Step::Command(_) | Step::Discard(..) => None,
         }
     }
 

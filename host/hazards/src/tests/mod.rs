@@ -33,16 +33,19 @@ fn barrier(sync_before: S, sync_after: S, access_before: A, access_after: A) -> 
 enum Step {
     Command(Vec<Access>),
     Barrier(Barrier, Option<Range>),
+    Discard(Barrier, Range),
 }
 
 /// Runs one submission of queue 1; packets are numbered from 0.
 fn submission(checker: &mut Checker, number: u64, steps: &[Step]) {
     checker.begin(1, number);
     for (packet, step) in steps.iter().enumerate() {
+        let command = CommandId { submission: number, packet: packet as u32 };
         match step {
-            Step::Command(accesses) => {
-                let command = CommandId { submission: number, packet: packet as u32 };
-                checker.command(1, command, accesses.iter().copied());
+            Step::Command(accesses) => checker.command(1, command, accesses.iter().copied()),
+            Step::Discard(barrier, range) => {
+                checker.barrier(1, barrier, Some(*range), [*range]);
+                checker.discard(1, command, barrier.sync_after, [*range]);
             }
             Step::Barrier(barrier, range) => checker.barrier(1, barrier, *range, *range),
         }
@@ -93,7 +96,7 @@ fn five_barriers_order_all_and_without_any_of_them_the_report_names_it() {
     assert_eq!(reports(&mut checker), []);
     let barriers = steps.iter().enumerate().filter_map(|(at, step)| match step {
         Step::Barrier(barrier, _) => Some((at, *barrier)),
-        Step::Command(_) => None,
+        Step::Command(_) | Step::Discard(..) => None,
     });
     for (at, removed) in barriers {
         let mut steps = steps.clone();
@@ -319,6 +322,54 @@ fn queues_race_unless_a_fence_orders_them_through_whomever_it_goes() {
 }
 
 #[test]
+fn a_discard_writes_behind_what_its_barrier_waits_for_and_before_what_it_blocks() {
+    let races = |steps: &[Step]| {
+        let mut checker = Checker::default();
+        submission(&mut checker, 1, steps);
+        reports(&mut checker).len()
+    };
+    let discard =
+        |before, after| Step::Discard(barrier(before, after, A::NO_ACCESS, A::RENDER_TARGET), buffer(1));
+    let behind = |before, after, range: u64| {
+        Step::Barrier(barrier(before, after, A::UNORDERED_ACCESS, A::NO_ACCESS), Some(buffer(range)))
+    };
+    let computes = |number| Step::Command(vec![write(number, A::UNORDERED_ACCESS, S::COMPUTE_SHADING)]);
+    let draws = || Step::Command(vec![write(1, A::RENDER_TARGET, S::RENDER_TARGET)]);
+    let (none, compute, target) = (S::NONE, S::COMPUTE_SHADING, S::RENDER_TARGET);
+    assert_eq!(races(&[computes(1), discard(none, target), draws()]), 1);
+    assert_eq!(races(&[draws(), discard(none, target), draws()]), 1, "it is no draw");
+    assert_eq!(races(&[computes(1), discard(compute, target), draws()]), 0);
+    // The barrier that deactivates the other resource of the memory, and the one that activates this one.
+    assert_eq!(races(&[computes(1), behind(compute, target, 1), discard(none, target), draws()]), 0);
+    assert_eq!(races(&[computes(1), behind(compute, S::COPY, 1), discard(none, target), draws()]), 1);
+    assert_eq!(races(&[computes(1), discard(compute, S::ALL), computes(1)]), 0);
+    assert_eq!(races(&[discard(none, target), computes(1)]), 1);
+    assert_eq!(races(&[discard(none, target), behind(target, compute, 1), computes(1)]), 0);
+    assert_eq!(races(&[discard(none, target), behind(S::COPY, compute, 1), computes(1)]), 1);
+    // It orders no commands that its barrier does not order.
+    assert_eq!(races(&[computes(2), discard(none, compute), computes(2)]), 1);
+    let mut checker = Checker::default();
+    submission(&mut checker, 1, &[discard(none, target)]);
+    submission(&mut checker, 2, &[computes(1), discard(compute, target)]);
+    assert_eq!(reports(&mut checker), []);
+    other_queue(&mut checker, read(1, A::COPY_SOURCE, S::COPY));
+    assert_eq!(reports(&mut checker).len(), 1);
+}
+
+#[test]
+fn exactly_the_memory_that_is_gone_races_no_more() {
+    let mut checker = Checker::default();
+    let Range { start, end, .. } = buffer(1);
+    let whole = Access { range: Range { end: end + 0x3000, ..buffer(1) }, ..write(1, A::COPY_DEST, S::COPY) };
+    submission(&mut checker, 1, &[Step::Command(vec![whole])]);
+    checker.forget_memory(Range { start: start + 0x1000, end: end + 0x1000, ..buffer(1) });
+    checker.forget_memory(Range { space: 2, ..whole.range });
+    other_queue(&mut checker, Access { range: whole.range, ..read(1, A::COPY_SOURCE, S::COPY) });
+    let [report] = &reports(&mut checker)[..] else { panic!() };
+    assert_eq!((report.range.start, report.range.end, report.times), (start, start + 0x1000, 2));
+}
+
+#[test]
 fn a_wait_relies_on_the_first_signal_that_reached_its_value() {
     let mut checker = Checker::default();
     let produce = |number| [Step::Command(vec![write(number, A::COPY_DEST, S::COPY)])];
@@ -354,19 +405,61 @@ fn a_wait_for_the_value_at_creation_relies_on_no_signal() {
     }
 }
 
+/// Which of the writes by queues 1 and 3, to buffers 1 and 3, a wait by queue 2 is not ordered behind.
+fn unordered(value: u64, signals: impl Fn(&mut Checker)) -> Vec<u64> {
+    let mut checker = Checker::default();
+    for queue in [1, 3] {
+        checker.begin(queue, 1);
+        let command = CommandId { submission: 1, packet: 0 };
+        checker.command(queue, command, [write(queue, A::COPY_DEST, S::COPY)]);
+    }
+    signals(&mut checker);
+    checker.wait(Agent::Queue(2), 9, value);
+    checker.begin(2, 1);
+    let reads = [1, 3].map(|number| read(number, A::COPY_SOURCE, S::COPY));
+    checker.command(2, CommandId::default(), reads);
+    assert_eq!(checker.words_known(), checker.words_counted());
+    reports(&mut checker).iter().map(|report| report.range.start / 0x1000).collect()
+}
+
 #[test]
 fn a_wait_for_a_broadcast_relies_on_each_of_its_queues() {
-    let mut checker = Checker::default();
-    submission(&mut checker, 1, &[Step::Command(vec![write(1, A::COPY_DEST, S::COPY)])]);
-    checker.begin(3, 1);
-    checker.command(3, CommandId { submission: 1, packet: 0 }, [write(2, A::COPY_DEST, S::COPY)]);
-    checker.signal(Agent::Queue(1), 9, 5);
-    checker.signal(Agent::Queue(3), 9, 5);
-    checker.wait(Agent::Queue(2), 9, 5);
-    checker.begin(2, 1);
-    let reads = [read(1, A::COPY_SOURCE, S::COPY), read(2, A::COPY_SOURCE, S::COPY)];
-    checker.command(2, CommandId::default(), reads);
-    assert_eq!(reports(&mut checker), []);
+    let [one, other] = [1, 3].map(Agent::Queue);
+    let broadcast = |checker: &mut Checker, between: &[u64]| {
+        checker.reach_broadcast(one, 9, 7);
+        between.iter().for_each(|value| checker.signal(Agent::Process(5), 9, *value));
+        checker.complete_broadcast(other, 9, 7, 5);
+    };
+    assert_eq!(unordered(5, |checker| broadcast(checker, &[])), []);
+    assert_eq!(unordered(5, |checker| broadcast(checker, &[3])), [], "it is not rewound before it happens");
+    assert_eq!(unordered(3, |checker| broadcast(checker, &[3])), [1, 3]);
+    assert_eq!(unordered(5, |checker| broadcast(checker, &[5])), [1, 3], "the value was there before");
+    assert_eq!(unordered(5, |checker| broadcast(checker, &[8, 3])), []);
+    // One queue is ahead of the other, further than the limit.
+    for ahead in [2, 3 * limits::SIGNALS_PER_FENCE_MAX as u32] {
+        let signals = |checker: &mut Checker| {
+            (1..=ahead).for_each(|number| checker.reach_broadcast(one, 9, number));
+            checker.complete_broadcast(other, 9, 1, 1);
+            checker.complete_broadcast(other, 9, 2, 2);
+        };
+        assert_eq!(unordered(2, signals), [], "{ahead}");
+    }
+    assert_eq!(unordered(5, |checker| checker.reach_broadcast(one, 9, 7)), [1, 3], "it never happens");
+}
+
+#[test]
+fn of_two_signals_of_one_value_a_wait_relies_on_the_first_and_an_acquire_on_both() {
+    let both = |value| {
+        move |checker: &mut Checker| [1, 3].map(|queue| checker.signal(Agent::Queue(queue), 9, value))
+    };
+    let none = |value| unordered(value, |checker| _ = both(value)(checker));
+    assert_eq!((none(5), none(0)), (vec![3], vec![]));
+    let rewound = |checker: &mut Checker| {
+        checker.signal(Agent::Queue(1), 9, 5);
+        checker.signal(Agent::Process(5), 9, 4);
+        checker.signal(Agent::Queue(3), 9, 5);
+    };
+    assert_eq!(unordered(5, rewound), [1]);
 }
 
 #[test]

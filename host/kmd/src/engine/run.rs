@@ -14,7 +14,7 @@ use dxgkrnl::{MemoryRef, Nanos};
 use super::{Engine, Job, Origin};
 use crate::debug::Submitter;
 use crate::engine_tracer::{Begun, Ending, EngineEvent};
-use crate::list::Pace;
+use crate::list::{ListError, Pace};
 use crate::native::Stored;
 use crate::page_table::{Access, PageFault};
 use crate::queues::{DdiCall, Shared};
@@ -159,12 +159,14 @@ impl Engine {
             }
             // When the engine reaches these, all earlier packets are complete.
             Packet::FenceWrite { gpu_address, value } => {
-                job = self.behind_write_back(packet, job, ddi)?;
+                let written_back = self.lists.write_back(job.process, ddi);
+                job = self.behind(written_back, packet, job, ddi)?;
                 self.store(&job, Some(job.commands.last()), FenceValue { gpu_address, value }, ddi);
                 ddi.shared.tracers.ended(job.number, job.commands.last(), ddi.clock);
             }
             Packet::FenceRead { gpu_address, destination } => {
-                job = self.behind_write_back(packet, job, ddi)?;
+                let written_back = self.lists.write_back(job.process, ddi);
+                job = self.behind(written_back, packet, job, ddi)?;
                 job = self.load(job, gpu_address, destination, ddi)?;
             }
             Packet::MarkerIn { gpu_address, value } | Packet::MarkerOut { gpu_address, value } => {
@@ -189,7 +191,10 @@ impl Engine {
                 self.hang_with(job, ddi);
                 return None;
             }
+            // It may block, and then the engine serves another queue. So its caches are empty behind every wait.
             Packet::FenceWait { gpu_address, value } => {
+                let emptied = self.lists.end(Pace::OfBandwidth, job.process, ddi);
+                job = self.behind(emptied, packet, job, ddi)?;
                 return self.wait(FenceValue { gpu_address, value }, job, ddi);
             }
             Packet::WaitBarrier { fences, groups } => {
@@ -228,9 +233,15 @@ impl Engine {
         None
     }
 
-    /// Writes the caches back and returns the buffer. `None` if the write-back takes time or failed.
-    fn behind_write_back(&mut self, packet: Packet, mut job: Job, ddi: &mut DdiCall<'_>) -> Option<Job> {
-        match self.lists.write_back(job.process, ddi) {
+    /// Returns the buffer if its caches are written back. `None` if the write-back before this packet takes time or failed.
+    fn behind(
+        &mut self,
+        written_back: Result<Option<Nanos>, ListError>,
+        packet: Packet,
+        mut job: Job,
+        ddi: &mut DdiCall<'_>,
+    ) -> Option<Job> {
+        match written_back {
             Ok(None) => return Some(job),
             Ok(goes_on) => {
                 let number = job.commands.last();

@@ -85,6 +85,10 @@ impl Ranges {
         (count.min(1), distance)
     }
 
+    pub fn all(self) -> impl Iterator<Item = Range> {
+        (0..self.len()).filter_map(move |number| self.get(number))
+    }
+
     pub fn len(&self) -> usize {
         self.slices.0 as usize * self.planes.0 as usize
     }
@@ -104,8 +108,7 @@ impl Ranges {
 
     /// All ranges, or one over all of them if there are more than [`RANGES_PER_BARRIER_MAX`].
     pub fn few(&self) -> impl Iterator<Item = Range> + use<> {
-        let few = if self.len() > RANGES_PER_BARRIER_MAX { Ranges::one(self.cover()) } else { *self };
-        (0..few.len()).filter_map(move |number| few.get(number))
+        if self.len() > RANGES_PER_BARRIER_MAX { Ranges::one(self.cover()).all() } else { self.all() }
     }
 
     /// Bytes of all ranges.
@@ -126,13 +129,34 @@ impl Ranges {
     }
 }
 
+/// The words and the ranges of a ranged barrier; no ranges stand for all memory. With only one of the flags ACQUIRE and RELEASE
+/// the barrier is a half: a release makes writes visible to memory, an acquire makes memory visible. GLOBAL is memory, which
+/// has no cache.
+pub(crate) fn of_ranged<'a>(
+    ranged: &RangedBarrier,
+    find: impl Fn(u32) -> Option<&'a ResourceDesc>,
+) -> (isa::Barrier, Option<Ranges>) {
+    let RangedBarrier { barrier, resource, flags, offset, bytes } = *ranged;
+    let words = match (flags.contains(RangedFlags::ACQUIRE), flags.contains(RangedFlags::RELEASE)) {
+        (true, false) => isa::Barrier { access_before: BarrierAccess::GLOBAL, ..barrier },
+        (false, true) => isa::Barrier { access_after: BarrierAccess::GLOBAL, ..barrier },
+        (true, true) | (false, false) => barrier,
+    };
+    let within = |desc: &ResourceDesc| {
+        let offset = offset.min(desc.bytes);
+        let begin = desc.gpu_address + offset;
+        Ranges::one((begin, begin + bytes.min(desc.bytes - offset)))
+    };
+    (words, (resource != 0).then(|| find(resource).map_or(Ranges::NONE, within)))
+}
+
 #[derive(Serialize, Deserialize)]
 pub(super) struct Barrier {
     /// Umbrella scopes are expanded; SPLIT is removed.
     pub sync_before: BarrierSync,
     pub sync_after: BarrierSync,
-    write_back: Option<BarrierAccess>,
-    invalidate: Option<BarrierAccess>,
+    write_back: BarrierAccess,
+    invalidate: BarrierAccess,
     /// The resource that it names; 0 for all.
     resource: u32,
     ranges: Option<Ranges>,
@@ -146,8 +170,8 @@ impl Barrier {
         Barrier {
             sync_before: barrier.sync_before.expanded(),
             sync_after: barrier.sync_after.expanded(),
-            write_back: Some(barrier.access_before),
-            invalidate: Some(barrier.access_after),
+            write_back: barrier.access_before,
+            invalidate: barrier.access_after,
             resource: 0,
             ranges: None,
             discard: false,
@@ -161,23 +185,8 @@ impl Barrier {
     }
 
     fn ranged<'a>(barrier: &RangedBarrier, find: impl Fn(u32) -> Option<&'a ResourceDesc>) -> Self {
-        let RangedBarrier { resource, flags, offset, bytes, .. } = *barrier;
-        let (acquires, releases) =
-            (flags.contains(RangedFlags::ACQUIRE), flags.contains(RangedFlags::RELEASE));
-        let mut own = Barrier::of(&barrier.barrier);
-        if acquires != releases {
-            own.write_back = own.write_back.filter(|_| releases);
-            own.invalidate = own.invalidate.filter(|_| acquires);
-        }
-        if resource == 0 {
-            return own;
-        }
-        let within = |desc: &ResourceDesc| {
-            let offset = offset.min(desc.bytes);
-            let begin = desc.gpu_address + offset;
-            Ranges::one((begin, begin + bytes.min(desc.bytes - offset)))
-        };
-        own.on(resource, find(resource).map(within))
+        let (words, ranges) = of_ranged(barrier, find);
+        Barrier { resource: barrier.resource, ranges, ..Barrier::of(&words) }
     }
 
     /// A legacy barrier, translated as a driver gets it (BAR-015).
@@ -244,9 +253,7 @@ impl Barrier {
     pub fn carry_out(&mut self, caches: &mut Caches, mover: &mut Mover<'_>) -> Result<bool, PageFault> {
         // To write back and to invalidate too much loses nothing. A discard does, so it takes each range by itself.
         let few: Option<SmallVec<[Range; 1]>> = self.ranges.map(|ranges| ranges.few().collect());
-        if let Some(accesses) = self.write_back
-            && !caches.write_back(Pace::OfBandwidth, accesses, few.as_deref(), mover)?
-        {
+        if !caches.write_back(Pace::OfBandwidth, self.write_back, few.as_deref(), mover)? {
             return Ok(false);
         }
         while let Some(range) = self.ranges.filter(|_| self.discard).and_then(|all| all.get(self.discarded)) {
@@ -256,9 +263,7 @@ impl Barrier {
             discard(range, caches, mover)?;
             self.discarded += 1;
         }
-        if let Some(accesses) = self.invalidate {
-            caches.invalidate(accesses, few.as_deref());
-        }
+        caches.invalidate(self.invalidate, few.as_deref());
         // The operations may have split cache ranges.
         caches.trim(mover)?;
         Ok(true)
@@ -311,7 +316,7 @@ mod tests {
                 planes: number(4),
             };
             let ranges = Ranges::of(&desc, &of);
-            let all: Vec<Range> = (0..ranges.len()).filter_map(|at| ranges.get(at)).collect();
+            let all: Vec<Range> = ranges.all().collect();
             assert_eq!(all, one_by_one(&desc, &of), "{desc:?} {of:?}");
             assert_eq!(ranges.few().collect::<Vec<_>>(), all);
             assert_eq!(ranges.bytes(), all.iter().map(|(begin, end)| end - begin).sum::<u64>());

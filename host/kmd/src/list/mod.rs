@@ -7,8 +7,8 @@
 //! most parallel commands. Written bytes stay in caches by type of access until a barrier writes them back (`cache.rs`,
 //! `barrier.rs`), or the scope ends. A read without a barrier reads old bytes.
 //!
-//! Caches are empty when a submission begins, and when it is set aside: preempted, suspended, or waiting for a fence. A
-//! fence write waits for all commands before it and writes all caches back first.
+//! Caches are empty when a submission begins, when it is set aside (preempted or suspended), and behind a hardware wait,
+//! whether that had to wait or not. A fence write waits for all commands before it and writes all caches back first.
 //!
 //! A command that the engine does not support, or whose resource does not exist, is [`ListError::Illegal`]. A command
 //! whose memory is not in the page table, or that exceeds its resource, faults when it starts. A write-back can fault
@@ -33,7 +33,7 @@ use serde::{Deserialize, Serialize};
 use crate::page_table::PageFault;
 use crate::queues::{DdiCall, Shared};
 use bandwidth::Bandwidth;
-pub(crate) use barrier::Ranges as BarrierRanges;
+pub(crate) use barrier::{Ranges as BarrierRanges, of_ranged};
 use cache::Caches;
 pub(crate) use cache::Pace;
 use memory::{Mover, StagingBuffers};

@@ -421,29 +421,30 @@ fn adjacent_barriers_of_overlapping_parts_hold_up_what_any_of_them_does() {
 #[test]
 fn a_ranged_barrier_is_about_a_part_or_about_the_whole_cache() {
     covers!("BAR-013");
-    let read = |resource: u32, (offset, bytes): (u64, u64), flags| {
-        let mut gpu = Gpu::new(1);
+    let read = |resource: u32, (offset, bytes): (u64, u64), halves: &[RangedFlags]| {
+        let mut gpu = Gpu::with_hazards(1);
         let [a, b] = [0, 64].map(|offset| gpu.buffer(offset, 64));
         let barrier = words(TO_COPY.0, TO_COPY.1);
-        let isa_barrier = RangedBarrier {
-            barrier,
-            resource: if resource == 9 { a } else { resource },
-            flags,
-            offset,
-            bytes,
-        };
-        let ranged = Packet::Barrier { groups: vec![BarrierGroup::Ranged(vec![isa_barrier])] };
-        gpu.run(&[fill(a, 5, 10), ranged, copy(a, b, 0)]);
-        [64, 80, 84].map(|at| gpu.word(at))
+        let resource = if resource == 9 { a } else { resource };
+        let ranged = |flags: &RangedFlags| RangedBarrier { barrier, resource, flags: *flags, offset, bytes };
+        let ranged = BarrierGroup::Ranged(halves.iter().map(ranged).collect());
+        gpu.run(&[fill(a, 5, 10), Packet::Barrier { groups: vec![ranged] }, copy(a, b, 0)]);
+        ([64, 80, 84].map(|at| gpu.word(at)), gpu.notes.len())
     };
-    let both = RangedFlags::empty();
-    assert_eq!(read(0, (0, 0), both), [5, 5, 5], "the whole cache");
-    assert_eq!(read(9, (0, 20), both), [5, 5, 0]);
-    assert_eq!(read(9, (20, u64::MAX), both), [0, 0, 5]);
-    assert_eq!(read(9, (100, 20), both), [0, 0, 0]);
-    assert_eq!(read(9, (0, 64), RangedFlags::RELEASE), [5, 5, 5], "nothing was kept to be dropped");
-    assert_eq!(read(9, (0, 64), RangedFlags::ACQUIRE), [0, 0, 0]);
-    assert_eq!(read(9, (0, 64), RangedFlags::ACQUIRE | RangedFlags::RELEASE), [5, 5, 5]);
+    let both = [RangedFlags::empty()];
+    let (acquire, release) = (RangedFlags::ACQUIRE, RangedFlags::RELEASE);
+    assert_eq!(read(0, (0, 0), &both), ([5, 5, 5], 0), "the whole cache");
+    assert_eq!(read(9, (0, 20), &both), ([5, 5, 0], 1));
+    assert_eq!(read(9, (20, u64::MAX), &both), ([0, 0, 5], 1));
+    assert_eq!(read(9, (100, 20), &both), ([0, 0, 0], 1));
+    assert_eq!(read(9, (0, 64), &[acquire | release]), ([5, 5, 5], 0));
+    for resource in [0, 9] {
+        assert_eq!(read(resource, (0, 64), &[release]), ([5, 5, 5], 1), "nothing was kept to be dropped");
+        assert_eq!(read(resource, (0, 64), &[acquire]), ([0, 0, 0], 1));
+        assert_eq!(read(resource, (0, 64), &[acquire, release]), ([5, 5, 5], 1));
+        assert_eq!(read(resource, (0, 64), &[release, acquire]), ([5, 5, 5], 0));
+        assert_eq!(read(resource, (0, 64), &[both[0], acquire]), ([5, 5, 5], 0));
+    }
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use d3dkmt::isa::{Barrier, BarrierAccess as A, BarrierSync as S, Packet, ResourceDesc, Use, WorkKind};
 use dxgkrnl::ProcessId;
-use dxgkrnl::ddi::{Agent, HappensBefore, HwContext, Miniport, PageTableEntry};
+use dxgkrnl::ddi::{Agent, HappensBefore, HwContext, Miniport, PageTableEntry, SignalEffect};
 
 use crate::barriers::{RIGHT, chain};
 use crate::gpu::{COPY_ENGINE, CPU, ENGINE, GPU, Gpu, P, PAGE, copy, fill, on_buffer, words, work};
@@ -85,7 +85,16 @@ fn across_queues(fence: bool) -> Vec<String> {
     gpu.submit(ENGINE, 1, &[fill(from, 5, 10)]);
     gpu.advance(100);
     if fence {
-        edge(&mut gpu, HappensBefore::Signaled { by: first, fence: 7, value: 1, stored: None });
+        edge(
+            &mut gpu,
+            HappensBefore::Signaled {
+                by: first,
+                fence: 7,
+                value: 1,
+                effect: SignalEffect::Applied,
+                stored: None,
+            },
+        );
         edge(&mut gpu, HappensBefore::Waited { by: second, fence: 7, value: 1 });
     }
     gpu.submit(COPY_ENGINE, 2, &[copy(from, to, 10)]);

@@ -289,7 +289,7 @@ impl Builder {
 
     fn edge(&mut self, edge: HappensBefore, moment: Moment) {
         match edge {
-            HappensBefore::Signaled { by, fence, value, stored } => {
+            HappensBefore::Signaled { by, fence, value, stored, .. } => {
                 let fence = self.fences.of_object(fence);
                 let (track, submission) = match by {
                     Agent::Process(process) => (self.names.process(process), None),
@@ -329,7 +329,9 @@ impl Builder {
             HappensBefore::FenceCreated { .. } => {}
             HappensBefore::Gone(of) => self.queues.gone(of, moment),
             HappensBefore::WorkOver { by, .. } => self.queues.emptied(by),
-            HappensBefore::Locked { .. } | HappensBefore::DeviceGone { .. } => {}
+            HappensBefore::Locked { .. }
+            | HappensBefore::MemoryGone { .. }
+            | HappensBefore::DeviceGone { .. } => {}
         }
     }
 
