@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::policy::{Policy, VideoQueueCommon};
 use d3dkmt::isa::{
-    BarrierAccess as A, BarrierLayout as L, BarrierSync as S, HeapType, QueueType, ResourceDesc,
+    BarrierAccess as A, BarrierLayout as L, BarrierSync as S, HeapType, LegacyState, QueueType, ResourceDesc,
     ResourceFlags as F, ScopeReading, WorkKind, other_scopes,
 };
 
@@ -261,11 +261,12 @@ pub fn access_without_flag(access: A, desc: &ResourceDesc) -> Option<&'static st
     needs.iter().find(lacks).map(|(.., name)| *name)
 }
 
-/// The creation flag that a resource lacks for an access by acceleration structures, if any. Barriers and commands have
-/// a rule of their own for it.
+/// The creation flag that a resource lacks for an access by acceleration structures, if any. A legacy program has the
+/// initial state of that name instead. Barriers and commands have a rule of their own for it.
 pub fn rtas_without_flag(access: A, desc: &ResourceDesc) -> Option<&'static str> {
-    let lacks = access.intersects(RTAS) && !desc.flags.contains(F::RAYTRACING_ACCELERATION_STRUCTURE);
-    lacks.then_some("RAYTRACING_ACCELERATION_STRUCTURE")
+    let is_for_rtas = desc.flags.contains(F::RAYTRACING_ACCELERATION_STRUCTURE)
+        || desc.initial_state.contains(LegacyState::RAYTRACING_ACCELERATION_STRUCTURE);
+    (access.intersects(RTAS) && !is_for_rtas).then_some("RAYTRACING_ACCELERATION_STRUCTURE")
 }
 
 /// All layouts of a queue type.
