@@ -9,6 +9,11 @@ use crate::tables::LayoutSet;
 use crate::words::Fenced;
 use d3dkmt::isa::{Barrier, BarrierAccess as A, BarrierLayout as L, BarrierSync as S, LegacyState};
 
+/// An access, with the depth test that stands beside depth writes.
+pub(super) fn with_depth_test(access: A) -> A {
+    if access.contains(A::DEPTH_STENCIL_WRITE) { access | A::DEPTH_STENCIL_READ } else { access }
+}
+
 impl At<'_> {
     pub fn barrier(
         &self,
@@ -19,13 +24,13 @@ impl At<'_> {
         layouts: Option<(L, L)>,
     ) {
         if sub.legacy != LegacyState::COMMON {
-            let state = sub.legacy;
+            let state = Bits(sub.legacy);
             let right = "a ResourceBarrier must bring it to COMMON first";
             report.emit_in(
                 Phase::Submission,
                 Rule::R070,
                 Some(subject.id),
-                format_args!("{subject} is in the legacy state {state:?}; {right}"),
+                format_args!("{subject} is in the legacy state {state}; {right}"),
             );
             sub.legacy = LegacyState::COMMON;
         }
@@ -156,7 +161,7 @@ impl At<'_> {
     /// The accesses that an AccessAfter permits: a depth test reads what the same stage writes.
     pub(super) fn permitted_accesses(&self, after: A) -> A {
         let ordered = self.policy.fixed_function_writes == FixedFunctionWrites::InOrder;
-        if ordered && after.contains(A::DEPTH_STENCIL_WRITE) { after | A::DEPTH_STENCIL_READ } else { after }
+        if ordered { with_depth_test(after) } else { after }
     }
 
     /// Reports earlier work that the barrier should wait for and does not.

@@ -1,6 +1,7 @@
 //! Legacy ResourceBarriers mixed with enhanced barriers: a resource is tracked by one of the two at a time (R-070,
 //!
 
+use super::barrier::with_depth_test;
 use super::{At, Walk, find};
 use crate::legacy::equivalent;
 use crate::message::{Bits, Named, Phase, Reporter, Shown};
@@ -99,8 +100,8 @@ fn transition(
     let may_be_promoted = sub.legacy == LegacyState::COMMON && can_be_promoted(subject.desc, before);
     let may_be_it = sub.is_legacy_unknown || may_be_promoted;
     if sub.legacy != before && !may_be_it && !flags.contains(LegacyFlags::END_ONLY) {
-        let is = sub.legacy;
-        let text = format_args!("StateBefore of {subject} is {before:?}, but it is in {is:?}");
+        let (before, is) = (Bits(before), Bits(sub.legacy));
+        let text = format_args!("StateBefore of {subject} is {before}, but it is in {is}");
         report.emit_in(Phase::Submission, Rule::Command, Some(subject.id), text);
     }
     // A transition or an enhanced barrier before it ends the promotion by a use.
@@ -138,18 +139,19 @@ impl At<'_> {
         kind: WorkKind,
         used: Used,
     ) {
-        let state = sub.legacy;
+        let state = Bits(sub.legacy);
         if kind == WorkKind::Present {
             // Its access is COMMON, which is no bit, so that every state has it.
             let text =
-                format_args!("{kind:?} uses {subject} in the legacy state {state:?}; it must be in PRESENT");
+                format_args!("{kind:?} uses {subject} in the legacy state {state}; it must be in PRESENT");
             return report.emit_in(Phase::Submission, Rule::R069, Some(subject.id), text);
         }
-        let allowed = equivalent(state).access;
+        // The layout DEPTH_STENCIL_WRITE, that of DEPTH_WRITE, permits both accesses.
+        let allowed = with_depth_test(equivalent(sub.legacy).access);
         if !allowed.contains(used.access) {
             let (is, right) = (Bits(used.access), Bits(allowed));
             let text =
-                format_args!("{subject} is used by {is} in the legacy state {state:?}, which allows {right}");
+                format_args!("{subject} is used by {is} in the legacy state {state}, which allows {right}");
             report.emit_in(Phase::Submission, Rule::Command, Some(subject.id), text);
         }
     }

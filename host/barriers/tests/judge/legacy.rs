@@ -4,7 +4,8 @@ use covers::covers;
 
 use crate::world::*;
 use barriers::legacy::{Equivalent, Translated, equivalent, translate};
-use barriers::{Phase, Rule};
+use barriers::policy::FixedFunctionWrites;
+use barriers::{Phase, Policy, Rule};
 use d3dkmt::isa::{
     BarrierLayout as L, BarrierSync as S, LegacyBarrier, LegacyFlags, LegacyState as T, Packet, QueueType,
     WorkKind,
@@ -181,6 +182,45 @@ fn an_unknown_legacy_state_allows_every_use() {
 }
 
 #[test]
+fn a_draw_may_test_depth_in_the_state_depth_write() {
+    let policies = [FixedFunctionWrites::InOrder, FixedFunctionWrites::NeedBarrier];
+    for fixed_function_writes in policies {
+        let mut world = World::policy(Policy { fixed_function_writes, ..Policy::default() });
+        let packets = [
+            legacy(transition(TEXTURE, T::COMMON, T::DEPTH_WRITE)),
+            uses(WorkKind::ClearDepthStencil, TEXTURE, "DEPTH_STENCIL_WRITE"),
+            uses(WorkKind::Draw, TEXTURE, "DEPTH_STENCIL_READ"),
+        ];
+        assert_eq!(rules(&world.submit(&packets)), [], "{fixed_function_writes:?}");
+        let message = the(&world.submit(&[uses(WorkKind::Draw, TEXTURE, "RENDER_TARGET")]), Rule::Command);
+        let state = "in the legacy state DEPTH_WRITE, which allows DEPTH_STENCIL_WRITE | DEPTH_STENCIL_READ";
+        assert!(message.text.contains(state), "{message}");
+    }
+    let mut world = World::new();
+    let packets = [
+        legacy(transition(TEXTURE, T::COMMON, T::DEPTH_READ)),
+        uses(WorkKind::Draw, TEXTURE, "DEPTH_STENCIL_WRITE"),
+    ];
+    assert_eq!(rules(&world.submit(&packets)), [Rule::Command]);
+}
+
+#[test]
+fn a_message_names_states_as_d3d12_does() {
+    let mut world = World::new();
+    let reads = T::COPY_SOURCE | T::PIXEL_SHADER_RESOURCE;
+    world.submit(&[legacy(transition(TEXTURE, T::COMMON, reads))]);
+    let message = the(&world.submit(&[legacy(transition(TEXTURE, T::COMMON, T::COPY_DEST))]), Rule::Command);
+    assert!(
+        message.text.ends_with("is COMMON, but it is in PIXEL_SHADER_RESOURCE | COPY_SOURCE"),
+        "{message}"
+    );
+    let mut world = World::new();
+    world.submit(&[legacy(transition(TEXTURE, T::COMMON, reads))]);
+    let message = the(&world.submit(&[common_to_copy()]), Rule::R070);
+    assert!(message.text.contains("in the legacy state PIXEL_SHADER_RESOURCE | COPY_SOURCE;"), "{message}");
+}
+
+#[test]
 fn a_transition_names_the_state_that_a_write_has_promoted_to() {
     let behind = |before| {
         let to = legacy(transition(TEXTURE, before, T::PIXEL_SHADER_RESOURCE));
@@ -198,7 +238,7 @@ fn a_texture_is_presented_in_the_state_present() {
         [legacy(transition(BACK, T::PRESENT, T::RENDER_TARGET)), uses(WorkKind::Draw, BACK, "RENDER_TARGET")];
     assert_eq!(rules(&world.submit(&to_target)), []);
     let message = the(&world.submit(&[present()]), Rule::R069);
-    assert!(message.text.contains("in the legacy state LegacyState(RENDER_TARGET)"), "{message}");
+    assert!(message.text.contains("in the legacy state RENDER_TARGET;"), "{message}");
     let back = legacy(transition(BACK, T::RENDER_TARGET, T::PRESENT));
     assert_eq!(rules(&world.submit(&[back, present()])), []);
 }
