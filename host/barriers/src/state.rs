@@ -409,7 +409,7 @@ pub(crate) struct Resource {
 impl Resource {
     /// Whether its legacy state decays to COMMON at the end of an ExecuteCommandLists on this queue.
     pub fn decays(&self, queue: QueueType) -> bool {
-        !self.desc.is_texture() || self.desc.has_simultaneous_access() || queue == QueueType::Copy
+        begins_in_common(&self.desc) || queue == QueueType::Copy && !is_rtas_by_state(&self.desc)
     }
 
     pub fn new(desc: ResourceDesc) -> Self {
@@ -417,6 +417,18 @@ impl Resource {
             L::UNDEFINED if desc.is_texture() => LOST,
             layout => layout,
         };
-        Resource { desc, state: State::new(layout, desc.initial_state) }
+        let state = if begins_in_common(&desc) { LegacyState::COMMON } else { desc.initial_state };
+        Resource { desc, state: State::new(layout, state) }
     }
+}
+
+/// Whether it is in the legacy state COMMON at the start of each ExecuteCommandLists. An initial state is ignored then;
+/// what a buffer of an upload or readback heap may be used for is its heap's rule.
+fn begins_in_common(desc: &ResourceDesc) -> bool {
+    (!desc.is_texture() || desc.has_simultaneous_access()) && !is_rtas_by_state(desc)
+}
+
+/// Whether it was created in the legacy state of acceleration structures, which it never leaves.
+pub(crate) fn is_rtas_by_state(desc: &ResourceDesc) -> bool {
+    !desc.is_texture() && desc.initial_state.contains(LegacyState::RAYTRACING_ACCELERATION_STRUCTURE)
 }

@@ -4,8 +4,9 @@
 use serde::{Deserialize, Serialize};
 
 use crate::policy::{Policy, VideoQueueCommon};
+use crate::state::is_rtas_by_state;
 use d3dkmt::isa::{
-    BarrierAccess as A, BarrierLayout as L, BarrierSync as S, HeapType, LegacyState, QueueType, ResourceDesc,
+    BarrierAccess as A, BarrierLayout as L, BarrierSync as S, HeapType, QueueType, ResourceDesc,
     ResourceFlags as F, ScopeReading, WorkKind, other_scopes,
 };
 
@@ -264,8 +265,7 @@ pub fn access_without_flag(access: A, desc: &ResourceDesc) -> Option<&'static st
 /// The creation flag that a resource lacks for an access by acceleration structures, if any. A legacy program has the
 /// initial state of that name instead. Barriers and commands have a rule of their own for it.
 pub fn rtas_without_flag(access: A, desc: &ResourceDesc) -> Option<&'static str> {
-    let is_for_rtas = desc.flags.contains(F::RAYTRACING_ACCELERATION_STRUCTURE)
-        || desc.initial_state.contains(LegacyState::RAYTRACING_ACCELERATION_STRUCTURE);
+    let is_for_rtas = desc.flags.contains(F::RAYTRACING_ACCELERATION_STRUCTURE) || is_rtas_by_state(desc);
     (access.intersects(RTAS) && !is_for_rtas).then_some("RAYTRACING_ACCELERATION_STRUCTURE")
 }
 

@@ -4,7 +4,7 @@ use super::{At, only};
 use crate::message::{Bits, Named, Phase, Reporter, Shown};
 use crate::policy::{AccessBefore, FixedFunctionWrites};
 use crate::rules::Rule;
-use crate::state::{FenceLayout, Guard, LOST, Last, Sub, Used};
+use crate::state::{FenceLayout, Guard, LOST, Last, Sub, Used, is_rtas_by_state};
 use crate::tables::LayoutSet;
 use crate::words::Fenced;
 use d3dkmt::isa::{Barrier, BarrierAccess as A, BarrierLayout as L, BarrierSync as S, LegacyState};
@@ -23,7 +23,7 @@ impl At<'_> {
         barrier: &Barrier,
         layouts: Option<(L, L)>,
     ) {
-        if sub.legacy != LegacyState::COMMON {
+        if sub.legacy != LegacyState::COMMON && !is_rtas_by_state(subject.desc) {
             let state = Bits(sub.legacy);
             let right = "a ResourceBarrier must bring it to COMMON first";
             report.emit_in(

@@ -6,7 +6,7 @@ use super::{At, Walk, find};
 use crate::legacy::equivalent;
 use crate::message::{Bits, Named, Phase, Reporter, Shown};
 use crate::rules::Rule;
-use crate::state::{Picks, Sub, Used};
+use crate::state::{Picks, Sub, Used, is_rtas_by_state};
 use crate::words::Fenced;
 use d3dkmt::isa::{
     ALL_SUBRESOURCES, Barrier, BarrierAccess, BarrierLayout as L, BarrierSync as S, Elements, LegacyBarrier,
@@ -87,6 +87,12 @@ fn transition(
     flags: LegacyFlags,
     (before, after): (LegacyState, LegacyState),
 ) {
+    if is_rtas_by_state(subject.desc) {
+        let right = "it stays in RAYTRACING_ACCELERATION_STRUCTURE, in which it was created";
+        let text = format_args!("a transition of the acceleration structure {subject}; {right}");
+        report.emit(Rule::Command, Some(subject.id), text);
+        return;
+    }
     let common = sub.layout == L::COMMON || sub.layout == L::UNDEFINED;
     if subject.desc.is_texture() && !(common && sub.possible.contains(L::COMMON)) {
         let phase = if sub.possible.contains(L::COMMON) { Phase::Submission } else { Phase::Record };

@@ -100,7 +100,8 @@ impl At<'_> {
             let text = format_args!("{subject} is used while a split barrier of it is begun; {right}");
             report.emit_in(phase, Rule::R057, Some(subject.id), text);
         }
-        if sub.legacy != LegacyState::COMMON {
+        // An acceleration structure may have had an enhanced barrier.
+        if sub.legacy != LegacyState::COMMON && sub.last.is_none() {
             self.legacy_use(report, subject, sub, kind, used);
         } else {
             let has_layout = subject.desc.is_texture() && !sub.may_have_legacy_state();

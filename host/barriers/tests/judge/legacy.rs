@@ -8,7 +8,7 @@ use barriers::policy::FixedFunctionWrites;
 use barriers::{Phase, Policy, Rule};
 use d3dkmt::isa::{
     BarrierLayout as L, BarrierSync as S, LegacyBarrier, LegacyFlags, LegacyState as T, Packet, QueueType,
-    WorkKind,
+    ResourceDesc, WorkKind,
 };
 
 /// State: syncs, accesses, layout, as published, and the scopes that the tables lack: clears are unordered accesses, and
@@ -202,6 +202,72 @@ fn a_draw_may_test_depth_in_the_state_depth_write() {
         uses(WorkKind::Draw, TEXTURE, "DEPTH_STENCIL_WRITE"),
     ];
     assert_eq!(rules(&world.submit(&packets)), [Rule::Command]);
+}
+
+/// A world with one more resource, created in this state.
+fn with_initial_state(id: u32, of: u32, initial_state: T) -> World {
+    let mut world = World::new();
+    let desc = ResourceDesc { initial_state, ..desc(of) };
+    world.device.add_resource(id, desc).expect("a resource");
+    world
+}
+
+const CREATED: u32 = 20;
+
+#[test]
+fn a_buffer_is_in_common_whatever_state_it_was_created_in() {
+    for of in [BUFFER, SHARED, UPLOAD] {
+        let created = || with_initial_state(CREATED, of, T::COPY_SOURCE);
+        let other = if of == UPLOAD { "INDEX_BUFFER" } else { "UNORDERED_ACCESS" };
+        let kind = if of == UPLOAD { WorkKind::DrawIndexed } else { WorkKind::Dispatch };
+        let mut world = created();
+        for _ in 0..2 {
+            assert_eq!(rules(&world.submit(&[uses(kind, CREATED, other)])), [], "{of}");
+        }
+        let barrier = match of {
+            SHARED => textures(vec![texture(
+                CREATED,
+                "NONE -> COPY",
+                "NO_ACCESS -> COPY_SOURCE",
+                ("COMMON", "COMMON"),
+            )]),
+            _ => buffers(vec![buffer_words(CREATED, "NONE -> COPY", "NO_ACCESS -> COPY_SOURCE")]),
+        };
+        assert_eq!(rules(&created().submit(&[barrier])), [], "{of}");
+    }
+    // A texture stays in its state.
+    let mut world = with_initial_state(CREATED, TEXTURE, T::COPY_SOURCE);
+    for _ in 0..2 {
+        assert_eq!(rules(&world.submit(&[uses(WorkKind::Copy, CREATED, "COPY_DEST")])), [Rule::Command]);
+    }
+}
+
+#[test]
+fn an_acceleration_structure_stays_in_its_state() {
+    let created = || with_initial_state(CREATED, BUFFER, T::RAYTRACING_ACCELERATION_STRUCTURE);
+    let build = || uses(WorkKind::BuildRtas, CREATED, "RTAS_WRITE");
+    let trace = || uses(WorkKind::DispatchRays, CREATED, "RTAS_READ");
+    for queue in [QueueType::Direct, QueueType::Compute] {
+        let mut world = created();
+        for _ in 0..2 {
+            let all =
+                legacy(LegacyBarrier::UnorderedAccess { flags: LegacyFlags::empty(), resource: CREATED });
+            assert_eq!(rules(&world.submit_to(queue, &[build(), all, trace()])), []);
+            let copy = uses(WorkKind::Copy, CREATED, "COPY_DEST");
+            assert_eq!(rules(&world.submit_to(queue, &[copy])), [Rule::Command]);
+        }
+    }
+    let out = transition(CREATED, T::RAYTRACING_ACCELERATION_STRUCTURE, T::COMMON);
+    let mut world = created();
+    assert_eq!(rules(&world.submit(&[legacy(out)])), [Rule::Command]);
+    assert_eq!(rules(&world.submit(&[build()])), []);
+    // It has no other state from which an enhanced barrier could find it in COMMON.
+    let barrier = |access: &str| {
+        let words = format!("RTAS_WRITE -> {access}");
+        buffers(vec![buffer_words(CREATED, "BUILD_RTAS -> RAYTRACING", &words)])
+    };
+    assert_eq!(rules(&created().submit(&[build(), barrier("RTAS_READ"), trace()])), []);
+    assert_eq!(rules(&created().submit(&[build(), barrier("UNORDERED_ACCESS"), trace()])), [Rule::R048]);
 }
 
 #[test]
