@@ -75,7 +75,8 @@ pub(crate) struct Used {
     pub command: u32,
     /// Scopes, expanded, that global barriers since have blocked for it.
     pub blocks: S,
-    /// Types of access to which global barriers since have shown what it wrote; all of them for COMMON.
+    /// Types of access to which global barriers since have shown what it wrote; all of them for COMMON. NO_ACCESS: it was
+    /// written back.
     pub shown_to: A,
 }
 
@@ -83,9 +84,9 @@ pub(crate) struct Used {
 pub(crate) const USE_BYTES: usize = 48;
 const _: () = assert!(size_of::<Used>() <= USE_BYTES);
 
-/// Whether a barrier's AccessBefore has one of these types.
+/// Whether a barrier's AccessBefore has one of these types. NO_ACCESS writes nothing back, and goes on with what has been.
 pub(crate) fn covers(access_before: A, of: A) -> bool {
-    access_before.types().intersects(of.types())
+    access_before.types().intersects(of.types()) || (access_before & of).contains(A::NO_ACCESS)
 }
 
 impl Used {
@@ -102,23 +103,33 @@ impl Used {
         }
         self.blocks |= barrier.sync_after.expanded();
         if covers(barrier.access_before, self.access | self.shown_to) {
-            self.shown_to |= barrier.access_after.types();
+            self.shown_to |= barrier.access_after.types() | (barrier.access_after & A::NO_ACCESS);
         }
         true
     }
 
     /// Whether global barriers have ordered it before any use, and shown it to any.
     pub fn is_over(&self) -> bool {
-        self.blocks == S::SCOPES && (!self.writes || self.shown_to == A::COMMON.types())
+        self.blocks == S::SCOPES && (!self.writes || self.shown_to.contains(A::COMMON.types()))
     }
 
     /// Whether global barriers have ordered it before a later use, and shown it to that. A type of access sees its own
-    /// writes.
+    /// writes, and needs to see no bytes but its own.
     pub fn is_before(&self, later: &Used) -> bool {
+        let shown_to = self.shown_to - A::NO_ACCESS;
         let is_visible = !self.writes
             || self.access == later.access
-            || !self.shown_to.is_empty() && self.shown_to.contains(later.access);
+            || !shown_to.is_empty() && shown_to.contains(later.access)
+            || !self.overlaps(later);
         is_visible && later.is_held_by(self.blocks)
+    }
+
+    pub fn overlaps(&self, other: &Used) -> bool {
+        self.start < other.end && other.start < self.end
+    }
+
+    pub fn is_within(&self, (start, end): (u64, u64)) -> bool {
+        start <= self.start && self.end <= end
     }
 
     /// The part of the last barrier that it waits for.
@@ -219,6 +230,17 @@ impl Sub {
         let legacy = if decays { LegacyState::COMMON } else { legacy };
         let is_legacy_unknown = is_legacy_unknown && !decays;
         *self = Sub { split, fence_layout, legacy_begun, is_legacy_unknown, ..Sub::new(layout, legacy) };
+    }
+
+    /// Cuts the uses where a range begins and ends, so that each is inside it or outside.
+    pub fn cut_uses(&mut self, (start, end): (u64, u64)) {
+        for used in core::mem::take(&mut self.uses) {
+            let [start, end] = [start, end].map(|at| at.clamp(used.start, used.end));
+            let pieces = [(used.start, start), (start, end), (end, used.end)];
+            for (start, end) in pieces.into_iter().filter(|(start, end)| start < end) {
+                self.push_use(Used { start, end, ..used });
+            }
+        }
     }
 
     pub fn push_use(&mut self, used: Used) {

@@ -1,5 +1,6 @@
 //! Checks of a barrier on one subresource against earlier work of the same ExecuteCommandLists.
 
+use super::global::apply;
 use super::{At, only};
 use crate::message::{Bits, Named, Phase, Reporter, Shown};
 use crate::policy::{AccessBefore, FixedFunctionWrites};
@@ -23,17 +24,7 @@ impl At<'_> {
         barrier: &Barrier,
         layouts: Option<(L, L)>,
     ) {
-        if sub.legacy != LegacyState::COMMON && !is_rtas_by_state(subject.desc) {
-            let state = Bits(sub.legacy);
-            let right = "a ResourceBarrier must bring it to COMMON first";
-            report.emit_in(
-                Phase::Submission,
-                Rule::R070,
-                Some(subject.id),
-                format_args!("{subject} is in the legacy state {state}; {right}"),
-            );
-            sub.legacy = LegacyState::COMMON;
-        }
+        self.finds_no_legacy_state(report, subject, sub);
         let ended = self.split_end(report, subject, sub, barrier, layouts);
         if !ended {
             if self.fenced == Fenced::No {
@@ -53,6 +44,36 @@ impl At<'_> {
             self.fence_layouts(report, subject, sub, layouts);
         }
         self.remember(sub, barrier, layouts);
+    }
+
+    /// A barrier that shows some bytes of a subresource, or with one half alone. Uses after it may be of other bytes, so it
+    /// says nothing of their accesses.
+    pub fn part_barrier(
+        &self,
+        report: &mut Reporter,
+        subject: Named<'_>,
+        sub: &mut Sub,
+        barrier: &Barrier,
+        range: (u64, u64),
+    ) {
+        self.finds_no_legacy_state(report, subject, sub);
+        self.split_end(report, subject, sub, barrier, None);
+        sub.cut_uses(range);
+        apply(barrier, range, sub);
+    }
+
+    fn finds_no_legacy_state(&self, report: &mut Reporter, subject: Named<'_>, sub: &mut Sub) {
+        if sub.legacy != LegacyState::COMMON && !is_rtas_by_state(subject.desc) {
+            let state = Bits(sub.legacy);
+            let right = "a ResourceBarrier must bring it to COMMON first";
+            report.emit_in(
+                Phase::Submission,
+                Rule::R070,
+                Some(subject.id),
+                format_args!("{subject} is in the legacy state {state}; {right}"),
+            );
+            sub.legacy = LegacyState::COMMON;
+        }
     }
 
     /// Checks SyncBefore against the last barrier and earlier uses.

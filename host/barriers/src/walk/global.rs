@@ -1,4 +1,5 @@
-//! Global barriers: each affects every resource, and is applied to a subresource at its next use.
+//! Global barriers: each affects every resource, and is applied to a subresource at its next use. A ranged barrier of
+//! some bytes, or with one half, is applied likewise, to its own resource.
 
 use serde::{Deserialize, Serialize};
 
@@ -37,10 +38,10 @@ impl Globals {
         if missed as usize > self.recent.len()
             && let Some(older) = &self.older
         {
-            apply(older, sub);
+            apply(older, ALL, sub);
         }
         let skip = self.recent.len().saturating_sub(missed as usize);
-        self.recent.iter().skip(skip).for_each(|barrier| apply(barrier, sub));
+        self.recent.iter().skip(skip).for_each(|barrier| apply(barrier, ALL, sub));
     }
 
     /// Whether one of them has this access in AccessAfter.
@@ -62,11 +63,16 @@ fn both(one: Barrier, other: Barrier) -> Barrier {
     }
 }
 
-fn apply(barrier: &Barrier, sub: &mut Sub) {
+/// A range of all bytes.
+pub(super) const ALL: (u64, u64) = (0, u64::MAX);
+
+/// Applies a barrier to the uses of a subresource. It orders all, and shows those within a range.
+pub(super) fn apply(barrier: &Barrier, range: (u64, u64), sub: &mut Sub) {
+    let order = Barrier { access_before: A::NO_ACCESS, access_after: A::NO_ACCESS, ..*barrier };
     let (before, after) = (barrier.sync_before.expanded(), barrier.sync_after.expanded());
     let mut waits_for_use = false;
     sub.uses.retain_mut(|used| {
-        waits_for_use |= used.pass(barrier);
+        waits_for_use |= used.pass(if used.is_within(range) { barrier } else { &order });
         !used.is_over()
     });
     let Some(last) = &mut sub.last else { return };
