@@ -100,10 +100,7 @@ pub fn translate<'r>(
         // The driver cannot know what was in the memory before.
         LegacyBarrier::Aliasing { .. } => Some(Translated::Global(full_stall())),
         LegacyBarrier::UnorderedAccess { resource, .. } => {
-            let access = A::UNORDERED_ACCESS | A::RTAS_WRITE | A::RTAS_READ;
-            let sync = S::ALL_SHADING | UNORDERED;
-            let words =
-                Barrier { sync_before: sync, sync_after: sync, access_before: access, access_after: access };
+            let words = unordered_access();
             if resource == 0 {
                 return Some(Translated::Global(words));
             }
@@ -113,8 +110,17 @@ pub fn translate<'r>(
     }
 }
 
-fn full_stall() -> Barrier {
-    let (sync, access) = (S::ALL, A::COMMON);
+/// What an aliasing barrier is translated to.
+pub(crate) fn full_stall() -> Barrier {
+    both_sides(S::ALL, A::COMMON)
+}
+
+/// What a barrier of unordered access is translated to.
+pub(crate) fn unordered_access() -> Barrier {
+    both_sides(S::ALL_SHADING | UNORDERED, A::UNORDERED_ACCESS | A::RTAS_WRITE | A::RTAS_READ)
+}
+
+fn both_sides(sync: S, access: A) -> Barrier {
     Barrier { sync_before: sync, sync_after: sync, access_before: access, access_after: access }
 }
 

@@ -1,5 +1,5 @@
 //! Global barriers: each affects every resource, and is applied to a subresource at its next use. A ranged barrier of
-//! some bytes, or with one half, is applied likewise, to its own resource.
+//! some bytes, or with one half, is applied likewise, to its own resource, as is a legacy one of unordered access.
 
 use serde::{Deserialize, Serialize};
 

@@ -2,15 +2,16 @@
 //!
 
 use super::barrier::with_depth_test;
+use super::global::{ALL, apply};
 use super::{At, Walk, find};
-use crate::legacy::equivalent;
+use crate::legacy::{equivalent, full_stall, unordered_access};
 use crate::message::{Bits, Named, Phase, Reporter, Shown};
 use crate::rules::Rule;
 use crate::state::{Picks, Sub, Used, is_rtas_by_state};
 use crate::words::Fenced;
 use d3dkmt::isa::{
-    ALL_SUBRESOURCES, Barrier, BarrierAccess, BarrierLayout as L, BarrierSync as S, Elements, LegacyBarrier,
-    LegacyFlags, LegacyState, ResourceDesc, WorkKind,
+    ALL_SUBRESOURCES, BarrierLayout as L, Elements, LegacyBarrier, LegacyFlags, LegacyState, ResourceDesc,
+    WorkKind,
 };
 
 impl Walk<'_> {
@@ -26,22 +27,13 @@ impl Walk<'_> {
                 LegacyBarrier::Transition { flags, resource, subresource, before, after } => {
                     self.transition(resource, subresource, flags, (before, after));
                 }
-                LegacyBarrier::UnorderedAccess { resource, .. } if resource != 0 => {
+                LegacyBarrier::UnorderedAccess { resource: 0, .. } => self.globals.push(unordered_access()),
+                LegacyBarrier::UnorderedAccess { resource, .. } => {
                     let Some(found) = find(self.resources, &mut self.report, resource) else { continue };
                     let picks = Picks::flat(0, found.desc.subresources());
-                    self.on_each(resource, picks, |_, _, _, sub| sub.uses.clear());
+                    self.on_each(resource, picks, |_, _, _, sub| apply(&unordered_access(), ALL, sub));
                 }
-                // A barrier without a resource is global; an aliasing barrier is a full stall.
-                LegacyBarrier::UnorderedAccess { .. } | LegacyBarrier::Aliasing { .. } => {
-                    let access = BarrierAccess::COMMON;
-                    let all = Barrier {
-                        sync_before: S::ALL,
-                        sync_after: S::ALL,
-                        access_before: access,
-                        access_after: access,
-                    };
-                    self.globals.push(all);
-                }
+                LegacyBarrier::Aliasing { .. } => self.globals.push(full_stall()),
             }
         }
         self.report.place.barrier = None;

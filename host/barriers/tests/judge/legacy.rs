@@ -320,6 +320,38 @@ fn the_state_of_a_texture_decays_at_the_end_of_a_submission_of_a_copy_queue() {
 }
 
 #[test]
+fn a_barrier_of_unordered_access_is_for_unordered_accesses_and_acceleration_structures() {
+    let flags = LegacyFlags::empty();
+    let unordered = ["UNORDERED_ACCESS", "UNORDERED_ACCESS"];
+    let order = [
+        (RTAS, [(WorkKind::Dispatch, unordered[0]), (WorkKind::Dispatch, unordered[1])], None),
+        (RTAS, [(WorkKind::ClearUnorderedAccess, unordered[0]), (WorkKind::Draw, unordered[1])], None),
+        (RTAS, [(WorkKind::BuildRtas, "RTAS_WRITE"), (WorkKind::DispatchRays, "RTAS_READ")], None),
+        (RTAS, [(WorkKind::Dispatch, "SHADER_RESOURCE"), (WorkKind::Dispatch, "UNORDERED_ACCESS")], None),
+        (BUFFER, [(WorkKind::Copy, "COPY_DEST"), (WorkKind::Dispatch, "UNORDERED_ACCESS")], Some(Rule::R059)),
+        (BUFFER, [(WorkKind::Copy, "COPY_DEST"), (WorkKind::Draw, "VERTEX_BUFFER")], Some(Rule::R091)),
+        (
+            BUFFER,
+            [(WorkKind::Dispatch, "UNORDERED_ACCESS"), (WorkKind::Draw, "VERTEX_BUFFER")],
+            Some(Rule::R091),
+        ),
+        (
+            BUFFER,
+            [(WorkKind::Dispatch, "UNORDERED_ACCESS"), (WorkKind::Copy, "COPY_SOURCE")],
+            Some(Rule::R091),
+        ),
+    ];
+    for (id, [first, second], broken) in order {
+        for resource in [id, 0] {
+            let barrier = legacy(LegacyBarrier::UnorderedAccess { flags, resource });
+            let packets = [uses(first.0, id, first.1), barrier, uses(second.0, id, second.1)];
+            let found = rules(&World::new().submit(&packets));
+            assert_eq!(found, Vec::from_iter(broken), "{first:?} {second:?} {resource}");
+        }
+    }
+}
+
+#[test]
 fn a_legacy_barrier_waits_for_clears_and_for_builds_of_acceleration_structures() {
     let flags = LegacyFlags::empty();
     let Some(Translated::Global(all)) =
