@@ -86,16 +86,8 @@ pub fn translate<'r>(
     match *barrier {
         LegacyBarrier::Transition { flags, resource, subresource, before, after } => {
             let desc = describe(resource)?;
-            let (from, to) = (equivalent(before), equivalent(after));
-            let begins = flags.contains(LegacyFlags::BEGIN_ONLY);
-            let ends = flags.contains(LegacyFlags::END_ONLY);
-            let words = Barrier {
-                sync_before: if ends { S::SPLIT } else { from.sync },
-                sync_after: if begins { S::SPLIT } else { to.sync },
-                access_before: from.access,
-                access_after: to.access,
-            };
-            Some(of_resource(words, resource, desc, subresource, (from.layout, to.layout)))
+            let (words, layouts) = transition(flags, (before, after));
+            Some(of_resource(words, resource, desc, subresource, layouts))
         }
         // The driver cannot know what was in the memory before.
         LegacyBarrier::Aliasing { .. } => Some(Translated::Global(full_stall())),
@@ -104,10 +96,24 @@ pub fn translate<'r>(
             if resource == 0 {
                 return Some(Translated::Global(words));
             }
-            let layout = Some(L::UNORDERED_ACCESS);
+            let layout = L::UNORDERED_ACCESS;
             Some(of_resource(words, resource, describe(resource)?, u32::MAX, (layout, layout)))
         }
     }
+}
+
+/// What a transition is translated to: a barrier, and the layouts of a texture.
+pub(crate) fn transition(flags: LegacyFlags, (before, after): (T, T)) -> (Barrier, (L, L)) {
+    let (from, to) = (equivalent(before), equivalent(after));
+    let begins = flags.contains(LegacyFlags::BEGIN_ONLY);
+    let ends = flags.contains(LegacyFlags::END_ONLY);
+    let words = Barrier {
+        sync_before: if ends { S::SPLIT } else { from.sync },
+        sync_after: if begins { S::SPLIT } else { to.sync },
+        access_before: from.access,
+        access_after: to.access,
+    };
+    (words, (from.layout.unwrap_or(L::COMMON), to.layout.unwrap_or(L::COMMON)))
 }
 
 /// What an aliasing barrier is translated to.
@@ -129,15 +135,15 @@ fn of_resource(
     resource: u32,
     desc: &ResourceDesc,
     subresource: u32,
-    (before, after): (Option<L>, Option<L>),
+    (layout_before, layout_after): (L, L),
 ) -> Translated {
     if !desc.is_texture() {
         return Translated::Buffer(BufferBarrier { barrier, resource, offset: 0, bytes: u64::MAX });
     }
     Translated::Texture(TextureBarrier {
         barrier,
-        layout_before: before.unwrap_or(L::COMMON),
-        layout_after: after.unwrap_or(L::COMMON),
+        layout_before,
+        layout_after,
         resource,
         flags: TextureFlags::empty(),
         subresources: SubresourceRange::one(subresource),

@@ -166,7 +166,9 @@ pub(crate) struct Sub {
     pub legacy: LegacyState,
     /// Until the next transition.
     pub is_legacy_unknown: bool,
-    pub legacy_begun: bool,
+    /// Whether a copy of an earlier ExecuteCommandLists has promoted it to COPY_DEST: the only write that promotes what does
+    /// not decay.
+    pub is_copy_dest: bool,
 
     /// Whether a barrier of this ExecuteCommandLists has set the layout.
     pub moved: bool,
@@ -193,7 +195,7 @@ impl Sub {
             fence_layout: None,
             legacy,
             is_legacy_unknown: false,
-            legacy_begun: false,
+            is_copy_dest: false,
             moved: false,
             last: None,
             touched: false,
@@ -226,10 +228,20 @@ impl Sub {
 
     /// Leaves an ExecuteCommandLists: only what outlasts it is kept, so that subresources become equal again.
     fn leave(&mut self, decays: bool) {
-        let Sub { layout, split, fence_layout, legacy, legacy_begun, is_legacy_unknown, .. } = *self;
+        let Sub { layout, split, fence_layout, legacy, is_legacy_unknown, .. } = *self;
+        let is_copy_dest = !decays && self.promotion().is_some_and(|(access, _)| access == A::COPY_DEST);
         let legacy = if decays { LegacyState::COMMON } else { legacy };
         let is_legacy_unknown = is_legacy_unknown && !decays;
-        *self = Sub { split, fence_layout, legacy_begun, is_legacy_unknown, ..Sub::new(layout, legacy) };
+        *self = Sub { split, fence_layout, is_copy_dest, is_legacy_unknown, ..Sub::new(layout, legacy) };
+    }
+
+    /// The write that has promoted it from the legacy state COMMON, if any; with the use, if it is of this
+    /// ExecuteCommandLists. A transition or an enhanced barrier ends a promotion.
+    pub fn promotion(&self) -> Option<(A, Option<&Used>)> {
+        let mut writes = self.uses.iter().filter(|used| used.writes && self.last.is_none());
+        let earlier = self.is_copy_dest.then_some((A::COPY_DEST, None));
+        let promotion = earlier.or_else(|| writes.next().map(|used| (used.access, Some(used))));
+        promotion.filter(|_| self.legacy == LegacyState::COMMON)
     }
 
     /// Cuts the uses where a range begins and ends, so that each is inside it or outside.

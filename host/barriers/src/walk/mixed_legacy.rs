@@ -4,7 +4,7 @@
 use super::barrier::with_depth_test;
 use super::global::{ALL, apply};
 use super::{At, Walk, find};
-use crate::legacy::{equivalent, full_stall, unordered_access};
+use crate::legacy::{self, equivalent, full_stall, unordered_access};
 use crate::message::{Bits, Named, Phase, Reporter, Shown};
 use crate::rules::Rule;
 use crate::state::{Picks, Sub, Used, is_rtas_by_state};
@@ -57,7 +57,12 @@ impl Walk<'_> {
                 return self.report.emit(Rule::R007, Some(id), text);
             }
         };
-        self.on_each(id, picks, |report, _, subject, sub| transition(report, subject, sub, flags, states));
+        self.on_each(id, picks, |report, at, subject, sub| {
+            at.transition(report, subject, sub, flags, states)
+        });
+        if flags.contains(LegacyFlags::BEGIN_ONLY) {
+            self.begun.push(id);
+        }
     }
 }
 
@@ -72,58 +77,68 @@ fn can_be_promoted(desc: &ResourceDesc, state: LegacyState) -> bool {
     reads.contains(state) || state == T::COPY_DEST
 }
 
-fn transition(
-    report: &mut Reporter,
-    subject: Named<'_>,
-    sub: &mut Sub,
-    flags: LegacyFlags,
-    (before, after): (LegacyState, LegacyState),
-) {
-    if is_rtas_by_state(subject.desc) {
-        let right = "it stays in RAYTRACING_ACCELERATION_STRUCTURE, in which it was created";
-        let text = format_args!("a transition of the acceleration structure {subject}; {right}");
-        report.emit(Rule::Command, Some(subject.id), text);
-        return;
+impl At<'_> {
+    fn transition(
+        &self,
+        report: &mut Reporter,
+        subject: Named<'_>,
+        sub: &mut Sub,
+        flags: LegacyFlags,
+        states: (LegacyState, LegacyState),
+    ) {
+        if is_rtas_by_state(subject.desc) {
+            let right = "it stays in RAYTRACING_ACCELERATION_STRUCTURE, in which it was created";
+            let text = format_args!("a transition of the acceleration structure {subject}; {right}");
+            return report.emit(Rule::Command, Some(subject.id), text);
+        }
+        let common = sub.layout == L::COMMON || sub.layout == L::UNDEFINED;
+        if subject.desc.is_texture() && !(common && sub.possible.contains(L::COMMON)) {
+            let phase = if sub.possible.contains(L::COMMON) { Phase::Submission } else { Phase::Record };
+            let layout = Shown(sub.layout);
+            let right = "an enhanced barrier must bring it to COMMON first";
+            let text = format_args!("{subject} is in the layout {layout}; {right}");
+            return report.emit_in(phase, Rule::R071, Some(subject.id), text);
+        }
+        let (words, layouts) = legacy::transition(flags, states);
+        let layouts = subject.desc.is_texture().then_some(layouts);
+        if !self.split_end(report, subject, sub, &words, layouts) {
+            state_before(report, subject, sub, states.0);
+        }
+        sub.uses.clear();
+        (sub.last, sub.is_copy_dest) = (None, false);
+        if flags.contains(LegacyFlags::BEGIN_ONLY) {
+            self.split_begin(sub, &words, layouts);
+        } else {
+            (sub.legacy, sub.is_legacy_unknown) = (states.1, false);
+        }
     }
-    let common = sub.layout == L::COMMON || sub.layout == L::UNDEFINED;
-    if subject.desc.is_texture() && !(common && sub.possible.contains(L::COMMON)) {
-        let phase = if sub.possible.contains(L::COMMON) { Phase::Submission } else { Phase::Record };
-        let layout = Shown(sub.layout);
-        let right = "an enhanced barrier must bring it to COMMON first";
-        let text = format_args!("{subject} is in the layout {layout}; {right}");
-        report.emit_in(phase, Rule::R071, Some(subject.id), text);
-        return;
+}
+
+/// Checks StateBefore against the known state, and against a promotion by a write.
+fn state_before(report: &mut Reporter, subject: Named<'_>, sub: &Sub, before: LegacyState) {
+    let given = Bits(before);
+    if let Some((access, used)) = sub.promotion() {
+        if equivalent(before).access.contains(access) {
+            return;
+        }
+        let is = Bits(access);
+        let text = match used {
+            Some(used) => format_args!(
+                "StateBefore of {subject} is {given}, but command {} of list {} has promoted it by {is}",
+                used.command, used.list
+            ),
+            None => format_args!(
+                "StateBefore of {subject} is {given}, but an earlier ExecuteCommandLists has promoted it by {is}"
+            ),
+        };
+        return report.emit_in(Phase::Submission, Rule::Command, Some(subject.id), text);
     }
-    // From COMMON a use may have promoted it to `before`.
+    // From COMMON a read may have promoted it to `before`, or a write that is not known.
     let may_be_promoted = sub.legacy == LegacyState::COMMON && can_be_promoted(subject.desc, before);
-    let may_be_it = sub.is_legacy_unknown || may_be_promoted;
-    if sub.legacy != before && !may_be_it && !flags.contains(LegacyFlags::END_ONLY) {
-        let (before, is) = (Bits(before), Bits(sub.legacy));
-        let text = format_args!("StateBefore of {subject} is {before}, but it is in {is}");
+    if sub.legacy != before && !sub.is_legacy_unknown && !may_be_promoted {
+        let is = Bits(sub.legacy);
+        let text = format_args!("StateBefore of {subject} is {given}, but it is in {is}");
         report.emit_in(Phase::Submission, Rule::Command, Some(subject.id), text);
-    }
-    // A transition or an enhanced barrier before it ends the promotion by a use.
-    let promoted = sub.uses.iter().find(|used| used.writes && sub.last.is_none());
-    if let Some(used) = promoted
-        && (sub.legacy, before) == (LegacyState::COMMON, LegacyState::COMMON)
-        && !flags.contains(LegacyFlags::END_ONLY)
-    {
-        let (is, command) = (Bits(used.access), used.command);
-        let text = format_args!(
-            "StateBefore of {subject} is COMMON, but command {command} of list {} has promoted it by {is}",
-            used.list
-        );
-        report.emit_in(Phase::Submission, Rule::Command, Some(subject.id), text);
-    }
-    if flags.contains(LegacyFlags::END_ONLY) && !sub.legacy_begun {
-        let text = format_args!("the transition of {subject} ends here but never began (BEGIN_ONLY)");
-        report.emit_in(Phase::Submission, Rule::R052, Some(subject.id), text);
-    }
-    sub.uses.clear();
-    sub.last = None;
-    sub.legacy_begun = flags.contains(LegacyFlags::BEGIN_ONLY);
-    if !sub.legacy_begun {
-        (sub.legacy, sub.is_legacy_unknown) = (after, false);
     }
 }
 

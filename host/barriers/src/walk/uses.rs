@@ -96,7 +96,7 @@ impl At<'_> {
         if let Some(split) = sub.split {
             let is_own_scope = split.scope == self.scope;
             let phase = if is_own_scope { self.phase(split.list) } else { Phase::Submission };
-            let right = "end it first, with SyncBefore SPLIT";
+            let right = "end it first, with SyncBefore SPLIT, or END_ONLY";
             let text = format_args!("{subject} is used while a split barrier of it is begun; {right}");
             report.emit_in(phase, Rule::R057, Some(subject.id), text);
         }

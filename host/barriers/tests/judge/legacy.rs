@@ -68,17 +68,11 @@ fn a_driver_gets_enhanced_barriers_only() {
     assert_eq!(of(transition(TEXTURE, T::COPY_DEST, T::RENDER_TARGET)), Translated::Texture(expected));
     let expected = buffer_words(BUFFER, "COPY -> INDEX_INPUT", "COPY_DEST -> INDEX_BUFFER");
     assert_eq!(of(transition(BUFFER, T::COPY_DEST, T::INDEX_BUFFER)), Translated::Buffer(expected));
-    let split = |flags| LegacyBarrier::Transition {
-        flags,
-        resource: BUFFER,
-        subresource: u32::MAX,
-        before: T::COPY_DEST,
-        after: T::INDEX_BUFFER,
-    };
+    let split = |flags| split(BUFFER, flags, T::COPY_DEST, T::INDEX_BUFFER);
     let begins = buffer_words(BUFFER, "COPY -> SPLIT", "COPY_DEST -> INDEX_BUFFER");
-    assert_eq!(of(split(LegacyFlags::BEGIN_ONLY)), Translated::Buffer(begins));
+    assert_eq!(of(split(BEGIN)), Translated::Buffer(begins));
     let ends = buffer_words(BUFFER, "SPLIT -> INDEX_INPUT", "COPY_DEST -> INDEX_BUFFER");
-    assert_eq!(of(split(LegacyFlags::END_ONLY)), Translated::Buffer(ends));
+    assert_eq!(of(split(END)), Translated::Buffer(ends));
     let scopes =
         "ALL_SHADING | BUILD_RTAS | COPY_RTAS | EMIT_RTAS_POSTBUILD_INFO | CLEAR_UNORDERED_ACCESS_VIEW";
     let both = |what: &str| format!("{what} -> {what}");
@@ -288,12 +282,90 @@ fn a_message_names_states_as_d3d12_does() {
 
 #[test]
 fn a_transition_names_the_state_that_a_write_has_promoted_to() {
-    let behind = |before| {
-        let to = legacy(transition(TEXTURE, before, T::PIXEL_SHADER_RESOURCE));
-        rules(&World::new().submit(&[uses(WorkKind::Copy, TEXTURE, "COPY_DEST"), to]))
+    let copy = || uses(WorkKind::Copy, TEXTURE, "COPY_DEST");
+    let from = |id, before| legacy(transition(id, before, T::PIXEL_SHADER_RESOURCE));
+    for (before, messages) in [(T::COPY_DEST, vec![]), (T::COMMON, vec![Rule::Command])] {
+        assert_eq!(rules(&World::new().submit(&[copy(), from(TEXTURE, before)])), messages, "{before:?}");
+        // The promotion of a texture by a write outlasts the submission, but on copy queues.
+        let mut world = World::new();
+        assert_eq!(rules(&world.submit(&[copy()])), []);
+        assert_eq!(rules(&world.submit(&[uses(WorkKind::Draw, BUFFER, "VERTEX_BUFFER")])), []);
+        assert_eq!(rules(&world.submit(&[from(TEXTURE, before)])), messages, "{before:?}");
+        let mut world = World::new();
+        assert_eq!(rules(&world.submit_to(QueueType::Copy, &[copy()])), []);
+        assert_eq!(rules(&world.submit(&[from(TEXTURE, before)])), [], "{before:?}");
+    }
+    let message = {
+        let mut world = World::new();
+        world.submit(&[copy()]);
+        the(&world.submit(&[from(TEXTURE, T::COMMON)]), Rule::Command)
     };
-    assert_eq!(behind(T::COPY_DEST), []);
-    assert_eq!(behind(T::COMMON), [Rule::Command]);
+    assert!(
+        message.text.ends_with("an earlier ExecuteCommandLists has promoted it by COPY_DEST"),
+        "{message}"
+    );
+    // An enhanced barrier ends it.
+    let mut world = World::new();
+    let to_common = move_to("COPY -> COPY", "COPY_DEST -> COPY_DEST", ("COMMON", "COMMON"));
+    world.submit(&[copy()]);
+    assert_eq!(rules(&world.submit(&[to_common, from(TEXTURE, T::COMMON)])), []);
+    // Another state is as wrong as COMMON.
+    let dispatch = || uses(WorkKind::Dispatch, BUFFER, "UNORDERED_ACCESS");
+    for (before, messages) in [(T::UNORDERED_ACCESS, vec![]), (T::COPY_DEST, vec![Rule::Command])] {
+        assert_eq!(rules(&World::new().submit(&[dispatch(), from(BUFFER, before)])), messages, "{before:?}");
+        let mut world = World::new();
+        world.submit(&[dispatch()]);
+        assert_eq!(rules(&world.submit(&[from(BUFFER, before)])), [], "a buffer decays");
+    }
+    // Reads promote to many states, and decay.
+    let draw = || uses(WorkKind::Draw, BUFFER, "VERTEX_BUFFER");
+    for before in [T::COMMON, T::VERTEX_AND_CONSTANT_BUFFER] {
+        assert_eq!(rules(&World::new().submit(&[draw(), from(BUFFER, before)])), [], "{before:?}");
+    }
+}
+
+const BEGIN: LegacyFlags = LegacyFlags::BEGIN_ONLY;
+const END: LegacyFlags = LegacyFlags::END_ONLY;
+
+fn split(resource: u32, flags: LegacyFlags, before: T, after: T) -> LegacyBarrier {
+    LegacyBarrier::Transition { flags, resource, subresource: u32::MAX, before, after }
+}
+
+#[test]
+fn a_split_transition_ends_as_it_began_and_nothing_uses_the_resource_meanwhile() {
+    let target = || {
+        let to_target = legacy(transition(TEXTURE, T::COMMON, T::RENDER_TARGET));
+        vec![to_target, uses(WorkKind::ClearRenderTarget, TEXTURE, "RENDER_TARGET")]
+    };
+    let part = |flags| legacy(split(TEXTURE, flags, T::RENDER_TARGET, T::PIXEL_SHADER_RESOURCE));
+    let reads = || uses(WorkKind::Draw, TEXTURE, "SHADER_RESOURCE");
+    let found = |packets: Vec<Packet>| rules(&World::new().submit(&[target(), packets].concat()));
+    assert_eq!(found(vec![part(BEGIN), part(END), reads()]), []);
+    let draw = uses(WorkKind::Draw, TEXTURE, "RENDER_TARGET");
+    assert_eq!(found(vec![part(BEGIN), draw, part(END), reads()]), [Rule::R057]);
+    let other = legacy(split(TEXTURE, END, T::COPY_DEST, T::COPY_SOURCE));
+    assert_eq!(found(vec![part(BEGIN), other]), [Rule::R054]);
+    let another = legacy(transition(TEXTURE, T::RENDER_TARGET, T::COPY_DEST));
+    assert_eq!(found(vec![part(BEGIN), another]), [Rule::R053]);
+    assert_eq!(found(vec![part(BEGIN), part(BEGIN), part(END)]), [Rule::R053]);
+    assert_eq!(found(vec![part(END)]), [Rule::R052]);
+    // Over two submissions.
+    let mut world = World::new();
+    assert_eq!(rules(&world.submit(&[target(), vec![part(BEGIN)]].concat())), []);
+    assert_eq!(rules(&world.submit(&[part(END), reads()])), []);
+    // The state before it is named at its begin.
+    let wrong = legacy(split(TEXTURE, BEGIN, T::COPY_DEST, T::PIXEL_SHADER_RESOURCE));
+    assert_eq!(found(vec![wrong]), [Rule::Command]);
+    // It may have begun before the layer was turned on.
+    let mut world = World::new();
+    world.device.forget_legacy_states(TEXTURE);
+    assert_eq!(rules(&world.submit(&[part(END), reads()])), []);
+    // A buffer decays at the end of a submission: what is split over it does nothing.
+    let part = |flags| legacy(split(BUFFER, flags, T::COMMON, T::COPY_DEST));
+    let mut world = World::new();
+    assert_eq!(rules(&world.submit(&[part(BEGIN), part(END)])), []);
+    assert_eq!(rules(&world.submit(&[part(BEGIN)])), [Rule::R056]);
+    assert_eq!(rules(&world.submit(&[part(END)])), [Rule::R056]);
 }
 
 #[test]
