@@ -1,9 +1,10 @@
 //! Translation of the legacy `ResourceBarrier` into enhanced barriers. A driver with enhanced barriers never gets the
 //! legacy call, and its entry may be NULL (BAR-015). Each state is one row of the equivalence table (BAR-016).
 
+use crate::tables;
 use d3dkmt::isa::{
     Barrier, BarrierAccess as A, BarrierLayout as L, BarrierSync as S, BufferBarrier, LegacyBarrier,
-    LegacyFlags, LegacyState as T, ResourceDesc, SubresourceRange, TextureBarrier, TextureFlags,
+    LegacyFlags, LegacyState as T, QueueType, ResourceDesc, SubresourceRange, TextureBarrier, TextureFlags,
 };
 
 /// The enhanced equivalent of a legacy state.
@@ -68,6 +69,15 @@ pub fn equivalent(state: T) -> Equivalent {
         sum.layout = Some(L::DIRECT_QUEUE_GENERIC_READ_COMPUTE_QUEUE_ACCESSIBLE);
     }
     sum
+}
+
+/// The part of a state that a list of this type cannot have.
+pub(crate) fn foreign_to(queue: QueueType, state: T) -> T {
+    let (accesses, syncs) = (tables::accesses_of_queue(queue), tables::syncs_of_queue(queue));
+    let rows = ROWS.iter().filter(|(of, sync, access, _)| {
+        state.contains(*of) && !(access.intersects(accesses) && syncs.contains(*sync))
+    });
+    rows.fold(T::COMMON, |sum, (of, ..)| sum | *of)
 }
 
 /// The enhanced barrier that a driver gets for a `ResourceBarrier`.

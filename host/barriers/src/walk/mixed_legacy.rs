@@ -7,8 +7,8 @@ use super::{At, Walk, find};
 use crate::legacy::{self, equivalent, full_stall, unordered_access};
 use crate::message::{Bits, Named, Phase, Reporter, Shown};
 use crate::rules::Rule;
-use crate::state::{Picks, Sub, Used, is_rtas_by_state};
-use crate::words::Fenced;
+use crate::state::{Picks, Resource, Sub, Used, is_rtas_by_state};
+use crate::words::{Fenced, Judge};
 use d3dkmt::isa::{
     ALL_SUBRESOURCES, BarrierLayout as L, Elements, LegacyBarrier, LegacyFlags, LegacyState, ResourceDesc,
     WorkKind,
@@ -17,6 +17,9 @@ use d3dkmt::isa::{
 impl Walk<'_> {
     pub(super) fn legacy_barriers(&mut self, barriers: Elements<'_, LegacyBarrier>) {
         self.fenced = Fenced::No;
+        if self.is_in_bundle() {
+            return;
+        }
         if barriers.is_empty() {
             self.report.emit(Rule::R003, None, format_args!("ResourceBarrier with no barriers does nothing"));
         }
@@ -46,13 +49,16 @@ impl Walk<'_> {
         flags: LegacyFlags,
         states: (LegacyState, LegacyState),
     ) {
-        let Some(resource) = find(self.resources, &mut self.report, id) else { return };
-        let total = resource.desc.subresources();
+        let Some(Resource { desc, .. }) = find(self.resources, &mut self.report, id) else { return };
+        let Walk { report, policy, queue, fenced, .. } = self;
+        let judge = Judge { queue: *queue, fenced: *fenced, policy, resource: Some((id, desc)) };
+        judge.states(report, Named::new(id, desc), states);
+        let total = desc.subresources();
         let picks = match subresource {
             ALL_SUBRESOURCES => Picks::flat(0, total),
             index if index < total => Picks::flat(index, 1),
             index => {
-                let subject = Named::new(id, &resource.desc);
+                let subject = Named::new(id, desc);
                 let text = format_args!("subresource {index} of {subject}: it has {total}");
                 return self.report.emit(Rule::R007, Some(id), text);
             }

@@ -390,12 +390,17 @@ impl<'d> Walk<'d> {
             self.report.emit(Rule::R001, None, text);
             return false;
         }
-        if self.flags.contains(ListFlags::BUNDLE) {
+        !self.is_in_bundle()
+    }
+
+    /// Whether a barrier is in a bundle.
+    fn is_in_bundle(&mut self) -> bool {
+        let is = self.flags.contains(ListFlags::BUNDLE);
+        if is {
             let text = format_args!("a bundle has no barriers; record it in the list that runs the bundle");
             self.report.emit(Rule::R002, None, text);
-            return false;
         }
-        true
+        is
     }
 
     fn groups(&mut self, groups: Groups<'_>) {

@@ -7,8 +7,8 @@ use barriers::legacy::{Equivalent, Translated, equivalent, translate};
 use barriers::policy::FixedFunctionWrites;
 use barriers::{Phase, Policy, Rule};
 use d3dkmt::isa::{
-    BarrierLayout as L, BarrierSync as S, LegacyBarrier, LegacyFlags, LegacyState as T, Packet, QueueType,
-    ResourceDesc, WorkKind,
+    BarrierLayout as L, BarrierSync as S, LegacyBarrier, LegacyFlags, LegacyState as T, ListFlags, Packet,
+    QueueType, ResourceDesc, WorkKind,
 };
 
 /// State: syncs, accesses, layout, as published, and the scopes that the tables lack: clears are unordered accesses, and
@@ -366,6 +366,62 @@ fn a_split_transition_ends_as_it_began_and_nothing_uses_the_resource_meanwhile()
     assert_eq!(rules(&world.submit(&[part(BEGIN), part(END)])), []);
     assert_eq!(rules(&world.submit(&[part(BEGIN)])), [Rule::R056]);
     assert_eq!(rules(&world.submit(&[part(END)])), [Rule::R056]);
+}
+
+#[test]
+fn a_list_has_legacy_states_of_its_own_type_and_a_bundle_has_none() {
+    let to = |queue, state: T| {
+        // A texture, but for states that no texture has.
+        let of_buffer = T::VERTEX_AND_CONSTANT_BUFFER | T::INDIRECT_ARGUMENT | T::INDEX_BUFFER;
+        let id = if state.intersects(of_buffer) { BUFFER } else { TEXTURE };
+        rules(&World::new().submit_to(queue, &[legacy(transition(id, T::COMMON, state))]))
+    };
+    let graphics =
+        [T::RENDER_TARGET, T::PIXEL_SHADER_RESOURCE, T::INDEX_BUFFER, T::RESOLVE_SOURCE, T::DEPTH_READ];
+    let compute = [T::UNORDERED_ACCESS, T::NON_PIXEL_SHADER_RESOURCE, T::VERTEX_AND_CONSTANT_BUFFER];
+    for state in graphics {
+        assert_eq!(to(QueueType::Direct, state), [], "{state:?}");
+        assert_eq!(to(QueueType::Compute, state), [Rule::R040], "{state:?}");
+    }
+    for state in compute.into_iter().chain([T::INDIRECT_ARGUMENT]) {
+        assert_eq!(to(QueueType::Direct, state), [], "{state:?}");
+        assert_eq!(to(QueueType::Compute, state), [], "{state:?}");
+        assert_eq!(to(QueueType::Copy, state), [Rule::R040], "{state:?}");
+    }
+    for state in [T::COPY_DEST, T::COPY_SOURCE] {
+        for queue in [QueueType::Direct, QueueType::Compute, QueueType::Copy] {
+            assert_eq!(to(queue, state), [], "{state:?} {queue:?}");
+        }
+        assert_eq!(to(QueueType::VideoDecode, state), [Rule::R040], "{state:?}");
+    }
+    assert_eq!(to(QueueType::VideoDecode, T::VIDEO_DECODE_READ), []);
+    assert_eq!(to(QueueType::Direct, T::VIDEO_DECODE_READ), [Rule::R040]);
+    let states = T::PIXEL_SHADER_RESOURCE | T::NON_PIXEL_SHADER_RESOURCE;
+    let on_compute = legacy(transition(TEXTURE, T::COMMON, states));
+    let message = the(&World::new().submit_to(QueueType::Compute, &[on_compute]), Rule::R040);
+    assert!(message.text.starts_with("StateAfter PIXEL_SHADER_RESOURCE of texture"), "{message}");
+    let bundle =
+        Packet::BeginList { queue: QueueType::Direct, flags: ListFlags::BUNDLE, name: "bundle".into() };
+    let to_copy = legacy(transition(TEXTURE, T::COMMON, T::COPY_DEST));
+    assert_eq!(rules(&World::new().submit(&[bundle, to_copy])), [Rule::R002]);
+}
+
+#[test]
+fn a_transition_is_from_one_state_to_another_that_resource_and_heap_can_have() {
+    let found = |id, before, after| rules(&World::new().submit(&[legacy(transition(id, before, after))]));
+    assert_eq!(found(TEXTURE, T::COMMON, T::COMMON), [Rule::Command]);
+    let reads = T::COPY_SOURCE | T::PIXEL_SHADER_RESOURCE;
+    assert_eq!(found(TEXTURE, reads, reads), [Rule::Command]);
+    assert_eq!(found(TEXTURE, T::COMMON, reads), []);
+    assert_eq!(found(BUFFER, T::COMMON, T::GENERIC_READ), []);
+    for write in [T::COPY_DEST, T::UNORDERED_ACCESS, T::RENDER_TARGET, T::DEPTH_WRITE] {
+        assert_eq!(found(TEXTURE, T::COMMON, T::PIXEL_SHADER_RESOURCE | write), [Rule::Command], "{write:?}");
+    }
+    for after in [T::UNORDERED_ACCESS, T::COPY_DEST] {
+        assert_eq!(found(UPLOAD, T::GENERIC_READ, after), [Rule::R066], "{after:?}");
+    }
+    assert_eq!(found(READBACK, T::COPY_DEST, T::COPY_SOURCE), [Rule::R067]);
+    assert_eq!(found(BUFFER, T::COMMON, T::RAYTRACING_ACCELERATION_STRUCTURE), [Rule::R029]);
 }
 
 #[test]
