@@ -166,9 +166,6 @@ pub(crate) struct Sub {
     pub legacy: LegacyState,
     /// Until the next transition.
     pub is_legacy_unknown: bool,
-    /// Whether a copy of an earlier ExecuteCommandLists has promoted it to COPY_DEST: the only write that promotes what does
-    /// not decay.
-    pub is_copy_dest: bool,
 
     /// Whether a barrier of this ExecuteCommandLists has set the layout.
     pub moved: bool,
@@ -195,7 +192,6 @@ impl Sub {
             fence_layout: None,
             legacy,
             is_legacy_unknown: false,
-            is_copy_dest: false,
             moved: false,
             last: None,
             touched: false,
@@ -229,19 +225,16 @@ impl Sub {
     /// Leaves an ExecuteCommandLists: only what outlasts it is kept, so that subresources become equal again.
     fn leave(&mut self, decays: bool) {
         let Sub { layout, split, fence_layout, legacy, is_legacy_unknown, .. } = *self;
-        let is_copy_dest = !decays && self.promotion().is_some_and(|(access, _)| access == A::COPY_DEST);
         let legacy = if decays { LegacyState::COMMON } else { legacy };
         let is_legacy_unknown = is_legacy_unknown && !decays;
-        *self = Sub { split, fence_layout, is_copy_dest, is_legacy_unknown, ..Sub::new(layout, legacy) };
+        *self = Sub { split, fence_layout, is_legacy_unknown, ..Sub::new(layout, legacy) };
     }
 
-    /// The write that has promoted it from the legacy state COMMON, if any; with the use, if it is of this
-    /// ExecuteCommandLists. A transition or an enhanced barrier ends a promotion.
-    pub fn promotion(&self) -> Option<(A, Option<&Used>)> {
-        let mut writes = self.uses.iter().filter(|used| used.writes && self.last.is_none());
-        let earlier = self.is_copy_dest.then_some((A::COPY_DEST, None));
-        let promotion = earlier.or_else(|| writes.next().map(|used| (used.access, Some(used))));
-        promotion.filter(|_| self.legacy == LegacyState::COMMON)
+    /// The write that has promoted it from the legacy state COMMON, if any. A transition ends a promotion. In a program with
+    /// enhanced barriers there is none, so it is not remembered for later ExecuteCommandLists, which may be of another program.
+    pub fn promotion(&self) -> Option<&Used> {
+        let is_common = self.legacy == LegacyState::COMMON && self.last.is_none();
+        self.uses.iter().find(|used| is_common && used.writes && used.blocks.is_empty())
     }
 
     /// Cuts the uses where a range begins and ends, so that each is inside it or outside.

@@ -272,7 +272,6 @@ impl At<'_> {
             of_fence: self.fenced != Fenced::No,
         });
         sub.uses.clear();
-        sub.is_copy_dest = false;
         let begins = barrier.sync_after == S::SPLIT && barrier.sync_before != S::SPLIT;
         if begins {
             self.split_begin(sub, barrier, layouts);

@@ -111,7 +111,7 @@ impl At<'_> {
             state_before(report, subject, sub, states.0);
         }
         sub.uses.clear();
-        (sub.last, sub.is_copy_dest) = (None, false);
+        sub.last = None;
         if flags.contains(LegacyFlags::BEGIN_ONLY) {
             self.split_begin(sub, &words, layouts);
         } else {
@@ -123,20 +123,14 @@ impl At<'_> {
 /// Checks StateBefore against the known state, and against a promotion by a write.
 fn state_before(report: &mut Reporter, subject: Named<'_>, sub: &Sub, before: LegacyState) {
     let given = Bits(before);
-    if let Some((access, used)) = sub.promotion() {
-        if equivalent(before).access.contains(access) {
+    if let Some(Used { access, command, list, .. }) = sub.promotion() {
+        if equivalent(before).access.contains(*access) {
             return;
         }
-        let is = Bits(access);
-        let text = match used {
-            Some(used) => format_args!(
-                "StateBefore of {subject} is {given}, but command {} of list {} has promoted it by {is}",
-                used.command, used.list
-            ),
-            None => format_args!(
-                "StateBefore of {subject} is {given}, but an earlier ExecuteCommandLists has promoted it by {is}"
-            ),
-        };
+        let is = Bits(*access);
+        let text = format_args!(
+            "StateBefore of {subject} is {given}, but command {command} of list {list} has promoted it by {is}"
+        );
         return report.emit_in(Phase::Submission, Rule::Command, Some(subject.id), text);
     }
     // From COMMON a read may have promoted it to `before`, or a write that is not known.

@@ -2,7 +2,7 @@
 
 use crate::world::*;
 use barriers::{Device, Rule, Severity, limits};
-use d3dkmt::isa::{BarrierLayout as L, Kernel, LegacyState, Packet, QueueType, ResourceDesc, Use, WorkKind};
+use d3dkmt::isa::{Kernel, Packet, ResourceDesc, Use, WorkKind};
 
 #[test]
 fn of_a_rule_broken_without_end_so_many_messages_are_kept() {
@@ -170,9 +170,9 @@ fn what_a_submission_used_is_released_at_its_end() {
     };
     let uses: Vec<Packet> =
         (0..100).flat_map(|sub| [one(sub, "COPY_DEST"), one(sub, "COPY_SOURCE")]).collect();
-    world.submit_to(QueueType::Copy, &uses);
+    world.submit(&uses);
     assert!(!format!("{:?}", world.device).contains("Used {"), "uses of a complete submission are kept");
-    // The subresources stay equal unless their layouts differ, or what promoted them; then there is a record for each.
+    // The subresources stay equal unless their layouts differ; then there is a record for each.
     let all = [work(WorkKind::Copy, vec![Use::whole(50, crate::world::access("COPY_SOURCE"))])];
     world.submit(&all);
     assert_eq!(world.device.held_bytes(), before);
@@ -182,13 +182,6 @@ fn what_a_submission_used_is_released_at_its_end() {
     let records = (desc.subresources() - 1) as usize;
     assert!(world.device.held_bytes() >= before + records * 100, "each record is charged");
     world.submit(&[textures(vec![barrier])]);
-    assert_eq!(world.device.held_bytes(), before);
-    let to_common = TextureBarrier { layout_after: L::COMMON, ..barrier };
-    world.submit(&[textures(vec![to_common])]);
-    world.submit(&uses[..2]);
-    assert!(world.device.held_bytes() >= before + records * 100, "each record is charged");
-    let to_copy = transition(50, LegacyState::COPY_DEST, LegacyState::COPY_SOURCE);
-    world.submit(&[legacy(to_copy)]);
     assert_eq!(world.device.held_bytes(), before);
     world.device.remove_resource(50);
     assert!(world.device.held_bytes() < before);
