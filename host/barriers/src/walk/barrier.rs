@@ -1,6 +1,6 @@
 //! Checks of a barrier on one subresource against earlier work of the same ExecuteCommandLists.
 
-use super::global::apply;
+use super::global::{GlobalBarrier, apply};
 use super::{At, only};
 use crate::message::{Bits, Named, Phase, Reporter, Shown};
 use crate::policy::{AccessBefore, FixedFunctionWrites};
@@ -59,7 +59,7 @@ impl At<'_> {
         self.finds_no_legacy_state(report, subject, sub);
         self.split_end(report, subject, sub, barrier, None);
         sub.cut_uses(range);
-        apply(barrier, range, sub);
+        apply(&GlobalBarrier::enhanced(*barrier), range, sub);
     }
 
     fn finds_no_legacy_state(&self, report: &mut Reporter, subject: Named<'_>, sub: &mut Sub) {

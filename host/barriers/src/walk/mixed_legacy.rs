@@ -2,7 +2,7 @@
 //!
 
 use super::barrier::with_depth_test;
-use super::global::{ALL, apply};
+use super::global::{ALL, GlobalBarrier, apply};
 use super::{At, Walk, find};
 use crate::legacy::{self, equivalent, full_stall, unordered_access};
 use crate::message::{Bits, Named, Phase, Reporter, Shown};
@@ -30,13 +30,16 @@ impl Walk<'_> {
                 LegacyBarrier::Transition { flags, resource, subresource, before, after } => {
                     self.transition(resource, subresource, flags, (before, after));
                 }
-                LegacyBarrier::UnorderedAccess { resource: 0, .. } => self.globals.push(unordered_access()),
+                LegacyBarrier::UnorderedAccess { resource: 0, .. } => {
+                    self.globals.push(GlobalBarrier::legacy(unordered_access()));
+                }
                 LegacyBarrier::UnorderedAccess { resource, .. } => {
                     let Some(found) = find(self.resources, &mut self.report, resource) else { continue };
                     let picks = Picks::flat(0, found.desc.subresources());
-                    self.on_each(resource, picks, |_, _, _, sub| apply(&unordered_access(), ALL, sub));
+                    let barrier = GlobalBarrier::legacy(unordered_access());
+                    self.on_each(resource, picks, |_, _, _, sub| apply(&barrier, ALL, sub));
                 }
-                LegacyBarrier::Aliasing { .. } => self.globals.push(full_stall()),
+                LegacyBarrier::Aliasing { .. } => self.globals.push(GlobalBarrier::legacy(full_stall())),
             }
         }
         self.report.place.barrier = None;

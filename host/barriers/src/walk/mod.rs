@@ -25,7 +25,7 @@ use d3dkmt::isa::{
     IsaError, ListFlags, Packet, QueueType, RangedBarrier, RangedFlags, Reader, SubresourceRange,
     TextureBarrier, Viewed, WorkKind,
 };
-use global::Globals;
+use global::{GlobalBarrier, Globals};
 use serde::{Deserialize, Serialize};
 
 /// The position of a walk and its policy, as the check of one subresource needs them.
@@ -445,7 +445,7 @@ impl<'d> Walk<'d> {
         let Walk { report, policy, queue, fenced, .. } = self;
         let judge = Judge { queue: *queue, fenced: *fenced, policy, resource: None };
         judge.barrier(report, &barrier, true);
-        self.globals.push(effective);
+        self.globals.push(GlobalBarrier::enhanced(effective));
     }
 
     fn texture(&mut self, texture: TextureBarrier) {

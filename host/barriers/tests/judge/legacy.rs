@@ -5,7 +5,7 @@ use covers::covers;
 use crate::world::*;
 use barriers::legacy::{Equivalent, Translated, equivalent, translate};
 use barriers::policy::FixedFunctionWrites;
-use barriers::{Phase, Policy, Rule};
+use barriers::{Phase, Policy, Rule, limits};
 use d3dkmt::isa::{
     BarrierLayout as L, BarrierSync as S, LegacyBarrier, LegacyFlags, LegacyState as T, ListFlags, Packet,
     QueueType, ResourceDesc, WorkKind,
@@ -479,4 +479,48 @@ fn a_legacy_barrier_waits_for_clears_and_for_builds_of_acceleration_structures()
         assert!(sync.contains(S::CLEAR_UNORDERED_ACCESS_VIEW), "{sync:?}");
     }
     assert!(equivalent(T::NON_PIXEL_SHADER_RESOURCE).sync.contains(S::BUILD_RTAS));
+}
+
+/// Middleware's legacy barriers between enhanced barriers of a program that does not know of them.
+#[test]
+fn the_next_enhanced_barrier_need_not_contain_the_scopes_of_a_legacy_one() {
+    let flags = LegacyFlags::empty();
+    let uav = |resource| legacy(LegacyBarrier::UnorderedAccess { flags, resource });
+    let aliasing = legacy(LegacyBarrier::Aliasing { flags, before: 0, after: BUFFER });
+    let dispatch = || uses(WorkKind::Dispatch, BUFFER, "UNORDERED_ACCESS");
+    let around = |middle: &[Packet]| {
+        let to_dispatch = buffer("COPY -> COMPUTE_SHADING", "COPY_DEST -> UNORDERED_ACCESS");
+        let to_copy = buffer("COMPUTE_SHADING -> COPY", "UNORDERED_ACCESS -> COPY_SOURCE");
+        let first = [uses(WorkKind::Copy, BUFFER, "COPY_DEST"), to_dispatch, dispatch()];
+        rules(&World::new().submit(&[&first[..], middle, &[dispatch(), to_copy]].concat()))
+    };
+    let to_draws = global("COMPUTE_SHADING -> DRAW", "UNORDERED_ACCESS -> UNORDERED_ACCESS");
+    let to_dispatches =
+        global("DRAW -> COMPUTE_SHADING", "UNORDERED_ACCESS -> UNORDERED_ACCESS | SHADER_RESOURCE");
+    for middle in [uav(BUFFER), uav(0), aliasing] {
+        assert_eq!(around(std::slice::from_ref(&middle)), [], "{middle:?}");
+        let many = vec![middle.clone(); limits::GLOBALS_APPLIED_MAX + 5];
+        assert_eq!(around(&many), [], "{middle:?}");
+        let between = [std::slice::from_ref(&to_draws), &many, std::slice::from_ref(&to_dispatches)].concat();
+        assert_eq!(around(&between), [], "{middle:?}");
+    }
+    // An enhanced one must be contained, however many legacy ones follow.
+    let rest = vec![uav(0); limits::GLOBALS_APPLIED_MAX + 5];
+    assert_eq!(around(&[&[to_draws][..], &rest].concat()), [Rule::R041]);
+}
+
+#[test]
+fn a_legacy_barrier_is_no_global_barrier_that_should_have_set_a_layout() {
+    let flags = LegacyFlags::empty();
+    let uav = legacy(LegacyBarrier::UnorderedAccess { flags, resource: 0 });
+    let global = global("COMPUTE_SHADING -> COMPUTE_SHADING", "UNORDERED_ACCESS -> UNORDERED_ACCESS");
+    let behind = |barriers: &[Packet]| {
+        let dispatch = [uses(WorkKind::Dispatch, TEXTURE, "UNORDERED_ACCESS")];
+        rules(&World::new().submit(&[barriers, &dispatch].concat()))
+    };
+    assert_eq!(behind(std::slice::from_ref(&uav)), [Rule::R095]);
+    assert_eq!(behind(std::slice::from_ref(&global)), [Rule::R050]);
+    let rest = vec![uav; limits::GLOBALS_APPLIED_MAX + 5];
+    assert_eq!(behind(&rest), [Rule::R095]);
+    assert_eq!(behind(&[&[global][..], &rest].concat()), [Rule::R050]);
 }
