@@ -60,6 +60,9 @@ impl At<'_> {
         self.split_end(report, subject, sub, barrier, None);
         sub.cut_uses(range);
         apply(&GlobalBarrier::enhanced(*barrier), range, sub);
+        if let Some(last) = &mut sub.last {
+            last.access_after = A::COMMON;
+        }
     }
 
     fn finds_no_legacy_state(&self, report: &mut Reporter, subject: Named<'_>, sub: &mut Sub) {

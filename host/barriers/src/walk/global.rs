@@ -113,7 +113,9 @@ pub(super) fn apply(global: &GlobalBarrier, range: (u64, u64), sub: &mut Sub) {
         last.sync_after = *contained_next;
     }
     let is_limited = last.access_after != A::NO_ACCESS && !last.access_after.is_empty();
-    if goes_on && is_limited && covers(barrier.access_before, last.access_after) {
+    // An acquire alone covers nothing, but reads need not be written back.
+    let is_acquire = barrier.access_before.contains(A::NO_ACCESS);
+    if goes_on && is_limited && (is_acquire || covers(barrier.access_before, last.access_after)) {
         let all = barrier.access_after.is_empty();
         last.access_after = if all { A::COMMON } else { last.access_after | barrier.access_after };
     }

@@ -91,6 +91,26 @@ fn an_acquire_writes_nothing_back_and_a_release_invalidates_nothing() {
 }
 
 #[test]
+fn behind_a_part_of_a_barrier_the_one_before_limits_no_access() {
+    let found = |packets: &[Packet]| rules(&World::new().submit(packets));
+    let dispatch = || uses(WorkKind::Dispatch, BUFFER, "SHADER_RESOURCE");
+    // An acquire of what was only read needs no release.
+    let to_reads = || buffer("NONE -> COMPUTE_SHADING", "NO_ACCESS -> SHADER_RESOURCE");
+    for resource in [BUFFER, 0] {
+        let to_copy = ("COMPUTE_SHADING -> COPY", "SHADER_RESOURCE -> COPY_SOURCE");
+        let acquire = ranged(resource, to_copy, RangedFlags::ACQUIRE, (0, u64::MAX));
+        let copy = copy_of(0, HALF);
+        assert_eq!(found(&[to_reads(), dispatch(), acquire, copy]), [], "{resource}");
+    }
+    // A half of a buffer that is deactivated is activated for writes, and the barrier after it names them.
+    let off = buffer("COMPUTE_SHADING -> ALL", "SHADER_RESOURCE -> NO_ACCESS");
+    let half = ranged(BUFFER, ("ALL -> COPY", "NO_ACCESS -> COPY_DEST"), BOTH, (0, HALF));
+    let copy = work(WorkKind::Copy, vec![range(BUFFER, "COPY_DEST", 0, HALF)]);
+    let to_draw = buffer("COPY -> DRAW", "COPY_DEST -> VERTEX_BUFFER");
+    assert_eq!(found(&[dispatch(), off, half, copy, to_draw]), []);
+}
+
+#[test]
 fn a_ranged_barrier_of_some_bytes_is_in_no_legacy_state_and_in_no_split() {
     let half = || ranged(BUFFER, TO_COPY, RangedFlags::empty(), (0, HALF));
     let to_copy = legacy(transition(BUFFER, LegacyState::COMMON, LegacyState::COPY_DEST));
