@@ -98,8 +98,12 @@ const LAYOUTS: [(A, u8); 32] = [
 ];
 const QUEUE_COMMON: A = bits!(A: COPY_SOURCE COPY_DEST SHADER_RESOURCE UNORDERED_ACCESS);
 
-/// Accesses that a simultaneous-access texture permits in COMMON, its only layout, in addition to COMMON's.
+/// Accesses that barriers of a simultaneous-access texture can name in COMMON, its only layout, in addition to COMMON's.
 pub const SIMULTANEOUS: A = bits!(A: RENDER_TARGET UNORDERED_ACCESS RESOLVE_DEST RESOLVE_SOURCE);
+
+/// Accesses that commands can have to such a texture in COMMON, too: in a legacy program a use promotes it to any state but
+/// those of depth.
+const PROMOTED: A = SIMULTANEOUS.union(VIDEO).union(A::SHADING_RATE_SOURCE);
 
 pub const VIDEO: A = bits!(A: VIDEO_DECODE_READ VIDEO_DECODE_WRITE VIDEO_PROCESS_READ
     VIDEO_PROCESS_WRITE VIDEO_ENCODE_READ VIDEO_ENCODE_WRITE);
@@ -160,10 +164,10 @@ static LAYOUTS_OF_ACCESS: [u32; 32] = {
     sets
 };
 
-/// The layouts in which a texture permits an access type.
+/// The layouts in which a texture permits a command an access type.
 pub fn layouts_for(access: A, desc: &ResourceDesc, policy: &Policy) -> LayoutSet {
     let mut set = LAYOUTS_OF_ACCESS.get(access.bits().trailing_zeros() as usize).copied().unwrap_or(u32::MAX);
-    if desc.has_simultaneous_access() && SIMULTANEOUS.intersects(access) {
+    if desc.has_simultaneous_access() && PROMOTED.intersects(access) {
         set |= LayoutSet::one(L::COMMON).0;
     }
     if VIDEO.contains(access) && policy.video_queue_common == VideoQueueCommon::VideoQueues {
@@ -246,6 +250,9 @@ pub const FIRST_ACCESS: A = bits!(A: VERTEX_BUFFER CONSTANT_BUFFER INDEX_BUFFER 
     SHADER_RESOURCE STREAM_OUTPUT INDIRECT_ARGUMENT COPY_DEST COPY_SOURCE RESOLVE_DEST RESOLVE_SOURCE);
 
 pub const RTAS: A = bits!(A: RTAS_READ RTAS_WRITE);
+
+/// Accesses that the published list lacks: a policy says whether they need a barrier.
+pub const UNLISTED: A = RTAS.union(VIDEO).union(A::SHADING_RATE_SOURCE);
 
 /// The creation flag that a resource lacks for an access, if any.
 pub fn access_without_flag(access: A, desc: &ResourceDesc) -> Option<&'static str> {

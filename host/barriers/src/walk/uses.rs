@@ -246,7 +246,7 @@ impl At<'_> {
     fn first_access(&self, report: &mut Reporter, subject: Named<'_>, sub: &Sub, access: A) {
         let texture = subject.desc.is_texture() && !subject.desc.has_simultaneous_access();
         let free = tables::FIRST_ACCESS.contains(access)
-            || (tables::RTAS.union(tables::VIDEO).contains(access)
+            || (tables::UNLISTED.contains(access)
                 && self.policy.unlisted_first_access == UnlistedFirstAccess::Free);
         if texture || sub.touched || free {
             return;

@@ -237,6 +237,29 @@ fn a_buffer_is_in_common_whatever_state_it_was_created_in() {
 }
 
 #[test]
+fn a_use_promotes_a_texture_with_simultaneous_access_to_any_state_but_those_of_depth() {
+    let cases = [
+        (T::VIDEO_DECODE_WRITE, QueueType::VideoDecode, WorkKind::VideoDecode, "VIDEO_DECODE_WRITE"),
+        (T::VIDEO_ENCODE_READ, QueueType::VideoEncode, WorkKind::VideoEncode, "VIDEO_ENCODE_READ"),
+        (T::VIDEO_PROCESS_READ, QueueType::VideoProcess, WorkKind::VideoProcess, "VIDEO_PROCESS_READ"),
+        (T::SHADING_RATE_SOURCE, QueueType::Direct, WorkKind::Draw, "SHADING_RATE_SOURCE"),
+        (T::RENDER_TARGET, QueueType::Direct, WorkKind::Draw, "RENDER_TARGET"),
+    ];
+    for (state, queue, kind, access) in cases {
+        for created_in in [state, T::COMMON] {
+            let mut world = with_initial_state(CREATED, SHARED, created_in);
+            let back = legacy(transition(CREATED, state, T::COMMON));
+            for _ in 0..2 {
+                let found = rules(&world.submit_to(queue, &[uses(kind, CREATED, access), back.clone()]));
+                assert_eq!(found, [], "{access} {created_in:?}");
+            }
+        }
+    }
+    let depth = uses(WorkKind::Draw, SHARED, "DEPTH_STENCIL_READ");
+    assert_eq!(rules(&World::new().submit(&[depth])), [Rule::R058]);
+}
+
+#[test]
 fn an_acceleration_structure_stays_in_its_state() {
     let created = || with_initial_state(CREATED, BUFFER, T::RAYTRACING_ACCELERATION_STRUCTURE);
     let build = || uses(WorkKind::BuildRtas, CREATED, "RTAS_WRITE");
