@@ -71,8 +71,12 @@ pub fn equivalent(state: T) -> Equivalent {
     sum
 }
 
-/// The part of a state that a list of this type cannot have.
-pub(crate) fn foreign_to(queue: QueueType, state: T) -> T {
+/// The part of a resource's state that a list of this type cannot have. Query data is resolved into a buffer on video lists,
+/// and predicates are read from one; the tables of enhanced barriers have neither there.
+pub(crate) fn foreign_to(queue: QueueType, desc: &ResourceDesc, state: T) -> T {
+    let is_video = tables::accesses_of_queue(queue).intersects(tables::VIDEO);
+    let of_queries = if is_video && !desc.is_texture() { T::COPY_DEST | T::PREDICATION } else { T::COMMON };
+    let state = state - of_queries;
     let (accesses, syncs) = (tables::accesses_of_queue(queue), tables::syncs_of_queue(queue));
     let rows = ROWS.iter().filter(|(of, sync, access, _)| {
         state.contains(*of) && !(access.intersects(accesses) && syncs.contains(*sync))

@@ -406,7 +406,7 @@ impl Judge<'_> {
                     format_args!("State{side} of {subject} is {is}; {right}"),
                 );
             }
-            let foreign = foreign_to(queue, state);
+            let foreign = foreign_to(queue, subject.desc, state);
             if !foreign.is_empty() {
                 let foreign = Bits(foreign);
                 let text = format_args!("State{side} {foreign} of {subject} cannot be on a {queue:?} list");

@@ -405,6 +405,15 @@ fn a_list_has_legacy_states_of_its_own_type_and_a_bundle_has_none() {
         }
         assert_eq!(to(QueueType::VideoDecode, state), [Rule::R040], "{state:?}");
     }
+    // Query data is resolved into a buffer on a video list, and predicates are read from one.
+    for queue in [QueueType::VideoDecode, QueueType::VideoProcess, QueueType::VideoEncode] {
+        for (state, messages) in
+            [(T::COPY_DEST, vec![]), (T::PREDICATION, vec![]), (T::COPY_SOURCE, vec![Rule::R040])]
+        {
+            let to = [legacy(transition(BUFFER, T::COMMON, state))];
+            assert_eq!(rules(&World::new().submit_to(queue, &to)), messages, "{state:?} {queue:?}");
+        }
+    }
     assert_eq!(to(QueueType::VideoDecode, T::VIDEO_DECODE_READ), []);
     assert_eq!(to(QueueType::Direct, T::VIDEO_DECODE_READ), [Rule::R040]);
     let states = T::PIXEL_SHADER_RESOURCE | T::NON_PIXEL_SHADER_RESOURCE;
