@@ -132,6 +132,12 @@ impl Used {
         start <= self.start && self.end <= end
     }
 
+    /// Whether it breaks each rule that an earlier use breaks.
+    fn repeats(&self, earlier: &Used) -> bool {
+        let Used { start, end, list, command, .. } = *earlier;
+        earlier.is_within((self.start, self.end)) && Used { start, end, list, command, ..*self } == *earlier
+    }
+
     /// The part of the last barrier that it waits for.
     pub fn guard(&self, last: &Last) -> Guard {
         if self.writes { last.for_writes } else { last.for_reads }
@@ -244,6 +250,17 @@ impl Sub {
             let pieces = [(used.start, start), (start, end), (end, used.end)];
             for (start, end) in pieces.into_iter().filter(|(start, end)| start < end) {
                 self.push_use(Used { start, end, ..used });
+            }
+        }
+    }
+
+    /// Drops each use that differs from a later one in its command alone, and is within its bytes.
+    pub fn drop_repeated_uses(&mut self) {
+        for index in (0..self.uses.len()).rev() {
+            if let Some((used, later)) = self.uses[index..].split_first()
+                && later.iter().any(|later| later.repeats(used))
+            {
+                self.uses.remove(index);
             }
         }
     }

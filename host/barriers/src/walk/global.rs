@@ -93,11 +93,17 @@ pub(super) fn apply(global: &GlobalBarrier, range: (u64, u64), sub: &mut Sub) {
     let GlobalBarrier { barrier, after: (contained_next, _) } = global;
     let order = Barrier { access_before: A::NO_ACCESS, access_after: A::NO_ACCESS, ..*barrier };
     let (before, after) = (barrier.sync_before.expanded(), barrier.sync_after.expanded());
-    let mut waits_for_use = false;
+    let (mut waits_for_use, mut has_new) = (false, false);
     sub.uses.retain_mut(|used| {
+        let was = (used.blocks, used.shown_to);
         waits_for_use |= used.pass(if used.is_within(range) { barrier } else { &order });
+        has_new |= was != (used.blocks, used.shown_to);
         !used.is_over()
     });
+    // Legacy programs repeat such a barrier behind each use, and have no other that ends the uses.
+    if has_new && contained_next.is_empty() {
+        sub.drop_repeated_uses();
+    }
     let Some(last) = &mut sub.last else { return };
     // It goes on with what the last barrier has ordered only if it waits for that.
     let mut goes_on = false;
