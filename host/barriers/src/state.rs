@@ -313,9 +313,10 @@ impl State {
         State(Subs::Alike(Sub::new(layout, legacy)))
     }
 
-    /// Resets the state to unknown.
-    pub fn forget(&mut self) {
-        let known = Sub::new(L::UNDEFINED, LegacyState::COMMON);
+    /// Resets the state to unknown, but for one that the resource never leaves.
+    pub fn forget(&mut self, desc: &ResourceDesc) {
+        let legacy = if is_rtas_by_state(desc) { desc.initial_state } else { LegacyState::COMMON };
+        let known = Sub::new(L::UNDEFINED, legacy);
         *self = State(Subs::Alike(Sub { is_legacy_unknown: true, ..known }));
     }
 

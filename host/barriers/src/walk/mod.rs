@@ -650,7 +650,7 @@ fn leave_all(
 /// Reports a submission over its limit of checks. The state of an unchecked resource becomes unknown.
 #[cold]
 fn too_many_visits(report: &mut Reporter, visits_max: usize, subject: Named<'_>, state: &mut State) {
-    state.forget();
+    state.forget(subject.desc);
     let text = format_args!(
         "{subject} is not looked at any more: the submission has more than {visits_max} looks at subresources; \
          split it"

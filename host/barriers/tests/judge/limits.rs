@@ -140,7 +140,16 @@ fn a_submission_has_so_many_looks_at_subresources() {
     let found = rules(&outcome);
     assert!(!found.is_empty() && found.iter().all(|rule| *rule == Rule::Command), "{found:?}");
     assert_eq!(outcome.messages.at_least(Severity::Hazard), 0, "it is only a warning");
-    // Its state is unknown then, and no false message is reported.
+    // An acceleration structure stays in its legacy state, looked at or not.
+    let state = LegacyState::RAYTRACING_ACCELERATION_STRUCTURE;
+    world
+        .device
+        .add_resource(51, ResourceDesc { initial_state: state, ..crate::world::desc(BUFFER) })
+        .unwrap();
+    let build = uses(WorkKind::BuildRtas, 51, "RTAS_WRITE");
+    world.submit(&[many(fit + 5), vec![build]].concat());
+    assert_eq!(rules(&world.submit(&[uses(WorkKind::Copy, 51, "COPY_DEST")])), [Rule::Command]);
+    // The state of the texture is unknown then, and no false message is reported.
     let moved = texture(50, "ALL -> ALL", "COPY_DEST -> COPY_DEST", ("COPY_DEST", "COPY_DEST"));
     assert_eq!(rules(&world.submit(&[textures(vec![moved]), copy.clone()])), []);
 }
