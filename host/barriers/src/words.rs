@@ -9,8 +9,8 @@ use crate::rules::Rule;
 use crate::tables;
 use core::fmt;
 use d3dkmt::isa::{
-    Barrier, BarrierAccess as A, BarrierLayout as L, BarrierSync as S, HeapType, LegacyState as T, QueueType,
-    ResourceDesc, TextureBarrier, TextureFlags,
+    Barrier, BarrierAccess as A, BarrierLayout as L, BarrierSync as S, HeapType, LegacyFlags,
+    LegacyState as T, QueueType, ResourceDesc, TextureBarrier, TextureFlags,
 };
 
 /// Whether a barrier belongs to a fence barrier, which has exceptions.
@@ -386,9 +386,20 @@ impl Judge<'_> {
         }
     }
 
-    /// Checks the states of a legacy transition.
-    pub fn states(&self, report: &mut Reporter, subject: Named<'_>, (before, after): (T, T)) {
+    /// Checks the flags and states of a legacy transition.
+    pub fn states(
+        &self,
+        report: &mut Reporter,
+        subject: Named<'_>,
+        flags: LegacyFlags,
+        (before, after): (T, T),
+    ) {
         let queue = self.queue;
+        if flags.contains(LegacyFlags::BEGIN_ONLY | LegacyFlags::END_ONLY) {
+            let right = "a split begins with one transition and ends with another";
+            let text = format_args!("the transition of {subject} is both BEGIN_ONLY and END_ONLY; {right}");
+            report.emit(Rule::R083, self.id(), text);
+        }
         if before == after {
             let state = Bits(before);
             let text =

@@ -1,7 +1,7 @@
 //! Checks of a barrier on one subresource against earlier work of the same ExecuteCommandLists.
 
 use super::global::{GlobalBarrier, apply};
-use super::{At, only};
+use super::{At, only, split};
 use crate::message::{Bits, Named, Phase, Reporter, Shown};
 use crate::policy::{AccessBefore, FixedFunctionWrites};
 use crate::rules::Rule;
@@ -275,8 +275,7 @@ impl At<'_> {
             of_fence: self.fenced != Fenced::No,
         });
         sub.uses.clear();
-        let begins = barrier.sync_after == S::SPLIT && barrier.sync_before != S::SPLIT;
-        if begins {
+        if split::begins(barrier) {
             self.split_begin(sub, barrier, layouts);
         } else if let Some((before, after)) = layouts
             && (before, after) != (L::UNDEFINED, L::UNDEFINED)

@@ -3,7 +3,7 @@
 
 use super::barrier::with_depth_test;
 use super::global::{ALL, GlobalBarrier, apply};
-use super::{At, Walk, find};
+use super::{At, Walk, find, split};
 use crate::legacy::{self, equivalent, full_stall, unordered_access};
 use crate::message::{Bits, Named, Phase, Reporter, Shown};
 use crate::rules::Rule;
@@ -55,7 +55,7 @@ impl Walk<'_> {
         let Some(Resource { desc, .. }) = find(self.resources, &mut self.report, id) else { return };
         let Walk { report, policy, queue, fenced, .. } = self;
         let judge = Judge { queue: *queue, fenced: *fenced, policy, resource: Some((id, desc)) };
-        judge.states(report, Named::new(id, desc), states);
+        judge.states(report, Named::new(id, desc), flags, states);
         let total = desc.subresources();
         let picks = match subresource {
             ALL_SUBRESOURCES => Picks::flat(0, total),
@@ -115,7 +115,7 @@ impl At<'_> {
         }
         sub.uses.clear();
         sub.last = None;
-        if flags.contains(LegacyFlags::BEGIN_ONLY) {
+        if split::begins(&words) {
             self.split_begin(sub, &words, layouts);
         } else {
             (sub.legacy, sub.is_legacy_unknown) = (states.1, false);

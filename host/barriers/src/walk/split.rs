@@ -17,6 +17,11 @@ fn is_moot(desc: &ResourceDesc, layouts: Option<(L, L)>) -> bool {
         || layouts.is_none_or(|layouts| none.contains(&layouts))
 }
 
+/// Whether a barrier begins a split. With SPLIT on both sides it begins none.
+pub(super) fn begins(barrier: &Barrier) -> bool {
+    barrier.sync_after == S::SPLIT && barrier.sync_before != S::SPLIT
+}
+
 impl At<'_> {
     /// Returns whether the barrier is the end of a split, valid or not. Any other barrier breaks an open split.
     pub(super) fn split_end(

@@ -360,6 +360,8 @@ fn a_split_transition_ends_as_it_began_and_nothing_uses_the_resource_meanwhile()
     assert_eq!(found(vec![part(BEGIN), another]), [Rule::R053]);
     assert_eq!(found(vec![part(BEGIN), part(BEGIN), part(END)]), [Rule::R053]);
     assert_eq!(found(vec![part(END)]), [Rule::R052]);
+    // A begin is no end, and both together begin nothing.
+    assert_eq!(found(vec![part(BEGIN | END), reads()]), [Rule::R083]);
     // Over two submissions.
     let mut world = World::new();
     assert_eq!(rules(&world.submit(&[target(), vec![part(BEGIN)]].concat())), []);
