@@ -1,9 +1,10 @@
 //! Translation of the legacy `ResourceBarrier` into enhanced barriers. A driver with enhanced barriers never gets the
 //! legacy call, and its entry may be NULL (BAR-015). Each state is one row of the equivalence table (BAR-016).
 
+use crate::tables;
 use d3dkmt::isa::{
     Barrier, BarrierAccess as A, BarrierLayout as L, BarrierSync as S, BufferBarrier, LegacyBarrier,
-    LegacyFlags, LegacyState as T, ResourceDesc, SubresourceRange, TextureBarrier, TextureFlags,
+    LegacyFlags, LegacyState as T, QueueType, ResourceDesc, SubresourceRange, TextureBarrier, TextureFlags,
 };
 
 /// The enhanced equivalent of a legacy state.
@@ -70,6 +71,19 @@ pub fn equivalent(state: T) -> Equivalent {
     sum
 }
 
+/// The part of a resource's state that a list of this type cannot have. Query data is resolved into a buffer on video lists,
+/// and predicates are read from one; the tables of enhanced barriers have neither there.
+pub(crate) fn foreign_to(queue: QueueType, desc: &ResourceDesc, state: T) -> T {
+    let is_video = tables::accesses_of_queue(queue).intersects(tables::VIDEO);
+    let of_queries = if is_video && !desc.is_texture() { T::COPY_DEST | T::PREDICATION } else { T::COMMON };
+    let state = state - of_queries;
+    let (accesses, syncs) = (tables::accesses_of_queue(queue), tables::syncs_of_queue(queue));
+    let rows = ROWS.iter().filter(|(of, sync, access, _)| {
+        state.contains(*of) && !(access.intersects(accesses) && syncs.contains(*sync))
+    });
+    rows.fold(T::COMMON, |sum, (of, ..)| sum | *of)
+}
+
 /// The enhanced barrier that a driver gets for a `ResourceBarrier`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Translated {
@@ -86,35 +100,47 @@ pub fn translate<'r>(
     match *barrier {
         LegacyBarrier::Transition { flags, resource, subresource, before, after } => {
             let desc = describe(resource)?;
-            let (from, to) = (equivalent(before), equivalent(after));
-            let begins = flags.contains(LegacyFlags::BEGIN_ONLY);
-            let ends = flags.contains(LegacyFlags::END_ONLY);
-            let words = Barrier {
-                sync_before: if ends { S::SPLIT } else { from.sync },
-                sync_after: if begins { S::SPLIT } else { to.sync },
-                access_before: from.access,
-                access_after: to.access,
-            };
-            Some(of_resource(words, resource, desc, subresource, (from.layout, to.layout)))
+            let (words, layouts) = transition(flags, (before, after));
+            Some(of_resource(words, resource, desc, subresource, layouts))
         }
         // The driver cannot know what was in the memory before.
         LegacyBarrier::Aliasing { .. } => Some(Translated::Global(full_stall())),
         LegacyBarrier::UnorderedAccess { resource, .. } => {
-            let access = A::UNORDERED_ACCESS | A::RTAS_WRITE | A::RTAS_READ;
-            let sync = S::ALL_SHADING | UNORDERED;
-            let words =
-                Barrier { sync_before: sync, sync_after: sync, access_before: access, access_after: access };
+            let words = unordered_access();
             if resource == 0 {
                 return Some(Translated::Global(words));
             }
-            let layout = Some(L::UNORDERED_ACCESS);
+            let layout = L::UNORDERED_ACCESS;
             Some(of_resource(words, resource, describe(resource)?, u32::MAX, (layout, layout)))
         }
     }
 }
 
-fn full_stall() -> Barrier {
-    let (sync, access) = (S::ALL, A::COMMON);
+/// What a transition is translated to: a barrier, and the layouts of a texture.
+pub(crate) fn transition(flags: LegacyFlags, (before, after): (T, T)) -> (Barrier, (L, L)) {
+    let (from, to) = (equivalent(before), equivalent(after));
+    let begins = flags.contains(LegacyFlags::BEGIN_ONLY);
+    let ends = flags.contains(LegacyFlags::END_ONLY);
+    let words = Barrier {
+        sync_before: if ends { S::SPLIT } else { from.sync },
+        sync_after: if begins { S::SPLIT } else { to.sync },
+        access_before: from.access,
+        access_after: to.access,
+    };
+    (words, (from.layout.unwrap_or(L::COMMON), to.layout.unwrap_or(L::COMMON)))
+}
+
+/// What an aliasing barrier is translated to.
+pub(crate) fn full_stall() -> Barrier {
+    both_sides(S::ALL, A::COMMON)
+}
+
+/// What a barrier of unordered access is translated to.
+pub(crate) fn unordered_access() -> Barrier {
+    both_sides(S::ALL_SHADING | UNORDERED, A::UNORDERED_ACCESS | A::RTAS_WRITE | A::RTAS_READ)
+}
+
+fn both_sides(sync: S, access: A) -> Barrier {
     Barrier { sync_before: sync, sync_after: sync, access_before: access, access_after: access }
 }
 
@@ -123,15 +149,15 @@ fn of_resource(
     resource: u32,
     desc: &ResourceDesc,
     subresource: u32,
-    (before, after): (Option<L>, Option<L>),
+    (layout_before, layout_after): (L, L),
 ) -> Translated {
     if !desc.is_texture() {
         return Translated::Buffer(BufferBarrier { barrier, resource, offset: 0, bytes: u64::MAX });
     }
     Translated::Texture(TextureBarrier {
         barrier,
-        layout_before: before.unwrap_or(L::COMMON),
-        layout_after: after.unwrap_or(L::COMMON),
+        layout_before,
+        layout_after,
         resource,
         flags: TextureFlags::empty(),
         subresources: SubresourceRange::one(subresource),

@@ -228,7 +228,7 @@ impl fmt::Display for Named<'_> {
     }
 }
 
-/// Displays the names of sync or access bits, or NONE or COMMON if there are none.
+/// Displays the names of sync, access or state bits, or NONE or COMMON if there are none.
 pub(crate) struct Bits<T>(pub T);
 
 impl fmt::Display for Bits<d3dkmt::isa::BarrierSync> {
@@ -238,6 +238,12 @@ impl fmt::Display for Bits<d3dkmt::isa::BarrierSync> {
 }
 
 impl fmt::Display for Bits<d3dkmt::isa::BarrierAccess> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.0.is_empty() { f.write_str("COMMON") } else { write_bits(f, &self.0) }
+    }
+}
+
+impl fmt::Display for Bits<d3dkmt::isa::LegacyState> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.0.is_empty() { f.write_str("COMMON") } else { write_bits(f, &self.0) }
     }

@@ -24,9 +24,9 @@ pub enum AccessBefore {
     Equal,
 }
 
-/// Whether an acceleration structure, or a buffer of video, needs a barrier before its first use in an
-/// ExecuteCommandLists: they are not in the list of accesses that need none, although the previous one ended with a
-/// full flush.
+/// Whether an acceleration structure, a buffer of video, or a simultaneous-access image of shading rates needs a barrier
+/// before its first use in an ExecuteCommandLists: they are not in the list of accesses that need none, although the
+/// previous one ended with a full flush.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub enum UnlistedFirstAccess {
     /// Default: programs build, trace and decode without one.

@@ -75,7 +75,8 @@ pub(crate) struct Used {
     pub command: u32,
     /// Scopes, expanded, that global barriers since have blocked for it.
     pub blocks: S,
-    /// Types of access to which global barriers since have shown what it wrote; all of them for COMMON.
+    /// Types of access to which global barriers since have shown what it wrote; all of them for COMMON. NO_ACCESS: it was
+    /// written back.
     pub shown_to: A,
 }
 
@@ -83,9 +84,9 @@ pub(crate) struct Used {
 pub(crate) const USE_BYTES: usize = 48;
 const _: () = assert!(size_of::<Used>() <= USE_BYTES);
 
-/// Whether a barrier's AccessBefore has one of these types.
+/// Whether a barrier's AccessBefore has one of these types. NO_ACCESS writes nothing back, and goes on with what has been.
 pub(crate) fn covers(access_before: A, of: A) -> bool {
-    access_before.types().intersects(of.types())
+    access_before.types().intersects(of.types()) || (access_before & of).contains(A::NO_ACCESS)
 }
 
 impl Used {
@@ -102,23 +103,39 @@ impl Used {
         }
         self.blocks |= barrier.sync_after.expanded();
         if covers(barrier.access_before, self.access | self.shown_to) {
-            self.shown_to |= barrier.access_after.types();
+            self.shown_to |= barrier.access_after.types() | (barrier.access_after & A::NO_ACCESS);
         }
         true
     }
 
     /// Whether global barriers have ordered it before any use, and shown it to any.
     pub fn is_over(&self) -> bool {
-        self.blocks == S::SCOPES && (!self.writes || self.shown_to == A::COMMON.types())
+        self.blocks == S::SCOPES && (!self.writes || self.shown_to.contains(A::COMMON.types()))
     }
 
     /// Whether global barriers have ordered it before a later use, and shown it to that. A type of access sees its own
-    /// writes.
+    /// writes, and needs to see no bytes but its own.
     pub fn is_before(&self, later: &Used) -> bool {
+        let shown_to = self.shown_to - A::NO_ACCESS;
         let is_visible = !self.writes
             || self.access == later.access
-            || !self.shown_to.is_empty() && self.shown_to.contains(later.access);
+            || !shown_to.is_empty() && shown_to.contains(later.access)
+            || !self.overlaps(later);
         is_visible && later.is_held_by(self.blocks)
+    }
+
+    pub fn overlaps(&self, other: &Used) -> bool {
+        self.start < other.end && other.start < self.end
+    }
+
+    pub fn is_within(&self, (start, end): (u64, u64)) -> bool {
+        start <= self.start && self.end <= end
+    }
+
+    /// Whether it breaks each rule that an earlier use breaks.
+    fn repeats(&self, earlier: &Used) -> bool {
+        let Used { start, end, list, command, .. } = *earlier;
+        earlier.is_within((self.start, self.end)) && Used { start, end, list, command, ..*self } == *earlier
     }
 
     /// The part of the last barrier that it waits for.
@@ -155,7 +172,6 @@ pub(crate) struct Sub {
     pub legacy: LegacyState,
     /// Until the next transition.
     pub is_legacy_unknown: bool,
-    pub legacy_begun: bool,
 
     /// Whether a barrier of this ExecuteCommandLists has set the layout.
     pub moved: bool,
@@ -182,7 +198,6 @@ impl Sub {
             fence_layout: None,
             legacy,
             is_legacy_unknown: false,
-            legacy_begun: false,
             moved: false,
             last: None,
             touched: false,
@@ -215,10 +230,39 @@ impl Sub {
 
     /// Leaves an ExecuteCommandLists: only what outlasts it is kept, so that subresources become equal again.
     fn leave(&mut self, decays: bool) {
-        let Sub { layout, split, fence_layout, legacy, legacy_begun, is_legacy_unknown, .. } = *self;
+        let Sub { layout, split, fence_layout, legacy, is_legacy_unknown, .. } = *self;
         let legacy = if decays { LegacyState::COMMON } else { legacy };
         let is_legacy_unknown = is_legacy_unknown && !decays;
-        *self = Sub { split, fence_layout, legacy_begun, is_legacy_unknown, ..Sub::new(layout, legacy) };
+        *self = Sub { split, fence_layout, is_legacy_unknown, ..Sub::new(layout, legacy) };
+    }
+
+    /// The write that has promoted it from the legacy state COMMON, if any. A transition ends a promotion. In a program with
+    /// enhanced barriers there is none, so it is not remembered for later ExecuteCommandLists, which may be of another program.
+    pub fn promotion(&self) -> Option<&Used> {
+        let is_common = self.legacy == LegacyState::COMMON && self.last.is_none();
+        self.uses.iter().find(|used| is_common && used.writes && used.blocks.is_empty())
+    }
+
+    /// Cuts the uses where a range begins and ends, so that each is inside it or outside.
+    pub fn cut_uses(&mut self, (start, end): (u64, u64)) {
+        for used in core::mem::take(&mut self.uses) {
+            let [start, end] = [start, end].map(|at| at.clamp(used.start, used.end));
+            let pieces = [(used.start, start), (start, end), (end, used.end)];
+            for (start, end) in pieces.into_iter().filter(|(start, end)| start < end) {
+                self.push_use(Used { start, end, ..used });
+            }
+        }
+    }
+
+    /// Drops each use that differs from a later one in its command alone, and is within its bytes.
+    pub fn drop_repeated_uses(&mut self) {
+        for index in (0..self.uses.len()).rev() {
+            if let Some((used, later)) = self.uses[index..].split_first()
+                && later.iter().any(|later| later.repeats(used))
+            {
+                self.uses.remove(index);
+            }
+        }
     }
 
     pub fn push_use(&mut self, used: Used) {
@@ -269,9 +313,10 @@ impl State {
         State(Subs::Alike(Sub::new(layout, legacy)))
     }
 
-    /// Resets the state to unknown.
-    pub fn forget(&mut self) {
-        let known = Sub::new(L::UNDEFINED, LegacyState::COMMON);
+    /// Resets the state to unknown, but for one that the resource never leaves.
+    pub fn forget(&mut self, desc: &ResourceDesc) {
+        let legacy = if is_rtas_by_state(desc) { desc.initial_state } else { LegacyState::COMMON };
+        let known = Sub::new(L::UNDEFINED, legacy);
         *self = State(Subs::Alike(Sub { is_legacy_unknown: true, ..known }));
     }
 
@@ -409,7 +454,7 @@ pub(crate) struct Resource {
 impl Resource {
     /// Whether its legacy state decays to COMMON at the end of an ExecuteCommandLists on this queue.
     pub fn decays(&self, queue: QueueType) -> bool {
-        !self.desc.is_texture() || self.desc.has_simultaneous_access() || queue == QueueType::Copy
+        begins_in_common(&self.desc) || queue == QueueType::Copy && !is_rtas_by_state(&self.desc)
     }
 
     pub fn new(desc: ResourceDesc) -> Self {
@@ -417,6 +462,18 @@ impl Resource {
             L::UNDEFINED if desc.is_texture() => LOST,
             layout => layout,
         };
-        Resource { desc, state: State::new(layout, desc.initial_state) }
+        let state = if begins_in_common(&desc) { LegacyState::COMMON } else { desc.initial_state };
+        Resource { desc, state: State::new(layout, state) }
     }
+}
+
+/// Whether it is in the legacy state COMMON at the start of each ExecuteCommandLists. An initial state is ignored then;
+/// what a buffer of an upload or readback heap may be used for is its heap's rule.
+fn begins_in_common(desc: &ResourceDesc) -> bool {
+    (!desc.is_texture() || desc.has_simultaneous_access()) && !is_rtas_by_state(desc)
+}
+
+/// Whether it was created in the legacy state of acceleration structures, which it never leaves.
+pub(crate) fn is_rtas_by_state(desc: &ResourceDesc) -> bool {
+    !desc.is_texture() && desc.initial_state.contains(LegacyState::RAYTRACING_ACCELERATION_STRUCTURE)
 }

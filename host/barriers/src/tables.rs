@@ -4,6 +4,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::policy::{Policy, VideoQueueCommon};
+use crate::state::is_rtas_by_state;
 use d3dkmt::isa::{
     BarrierAccess as A, BarrierLayout as L, BarrierSync as S, HeapType, QueueType, ResourceDesc,
     ResourceFlags as F, ScopeReading, WorkKind, other_scopes,
@@ -97,8 +98,12 @@ const LAYOUTS: [(A, u8); 32] = [
 ];
 const QUEUE_COMMON: A = bits!(A: COPY_SOURCE COPY_DEST SHADER_RESOURCE UNORDERED_ACCESS);
 
-/// Accesses that a simultaneous-access texture permits in COMMON, its only layout, in addition to COMMON's.
+/// Accesses that barriers of a simultaneous-access texture can name in COMMON, its only layout, in addition to COMMON's.
 pub const SIMULTANEOUS: A = bits!(A: RENDER_TARGET UNORDERED_ACCESS RESOLVE_DEST RESOLVE_SOURCE);
+
+/// Accesses that commands can have to such a texture in COMMON, too: in a legacy program a use promotes it to any state but
+/// those of depth.
+const PROMOTED: A = SIMULTANEOUS.union(VIDEO).union(A::SHADING_RATE_SOURCE);
 
 pub const VIDEO: A = bits!(A: VIDEO_DECODE_READ VIDEO_DECODE_WRITE VIDEO_PROCESS_READ
     VIDEO_PROCESS_WRITE VIDEO_ENCODE_READ VIDEO_ENCODE_WRITE);
@@ -159,10 +164,10 @@ static LAYOUTS_OF_ACCESS: [u32; 32] = {
     sets
 };
 
-/// The layouts in which a texture permits an access type.
+/// The layouts in which a texture permits a command an access type.
 pub fn layouts_for(access: A, desc: &ResourceDesc, policy: &Policy) -> LayoutSet {
     let mut set = LAYOUTS_OF_ACCESS.get(access.bits().trailing_zeros() as usize).copied().unwrap_or(u32::MAX);
-    if desc.has_simultaneous_access() && SIMULTANEOUS.intersects(access) {
+    if desc.has_simultaneous_access() && PROMOTED.intersects(access) {
         set |= LayoutSet::one(L::COMMON).0;
     }
     if VIDEO.contains(access) && policy.video_queue_common == VideoQueueCommon::VideoQueues {
@@ -246,6 +251,9 @@ pub const FIRST_ACCESS: A = bits!(A: VERTEX_BUFFER CONSTANT_BUFFER INDEX_BUFFER 
 
 pub const RTAS: A = bits!(A: RTAS_READ RTAS_WRITE);
 
+/// Accesses that the published list lacks: a policy says whether they need a barrier.
+pub const UNLISTED: A = RTAS.union(VIDEO).union(A::SHADING_RATE_SOURCE);
+
 /// The creation flag that a resource lacks for an access, if any.
 pub fn access_without_flag(access: A, desc: &ResourceDesc) -> Option<&'static str> {
     let needs = [
@@ -261,11 +269,11 @@ pub fn access_without_flag(access: A, desc: &ResourceDesc) -> Option<&'static st
     needs.iter().find(lacks).map(|(.., name)| *name)
 }
 
-/// The creation flag that a resource lacks for an access by acceleration structures, if any. Barriers and commands have
-/// a rule of their own for it.
+/// The creation flag that a resource lacks for an access by acceleration structures, if any. A legacy program has the
+/// initial state of that name instead. Barriers and commands have a rule of their own for it.
 pub fn rtas_without_flag(access: A, desc: &ResourceDesc) -> Option<&'static str> {
-    let lacks = access.intersects(RTAS) && !desc.flags.contains(F::RAYTRACING_ACCELERATION_STRUCTURE);
-    lacks.then_some("RAYTRACING_ACCELERATION_STRUCTURE")
+    let is_for_rtas = desc.flags.contains(F::RAYTRACING_ACCELERATION_STRUCTURE) || is_rtas_by_state(desc);
+    (access.intersects(RTAS) && !is_for_rtas).then_some("RAYTRACING_ACCELERATION_STRUCTURE")
 }
 
 /// All layouts of a queue type.

@@ -2,14 +2,15 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::legacy::{equivalent, foreign_to};
 use crate::message::{Bits, Named, Reporter};
 use crate::policy::{InlineRayQuery, Policy, RtasWrite, SyncNoneAccess};
 use crate::rules::Rule;
 use crate::tables;
 use core::fmt;
 use d3dkmt::isa::{
-    Barrier, BarrierAccess as A, BarrierLayout as L, BarrierSync as S, HeapType, QueueType, ResourceDesc,
-    TextureBarrier, TextureFlags,
+    Barrier, BarrierAccess as A, BarrierLayout as L, BarrierSync as S, HeapType, LegacyFlags,
+    LegacyState as T, QueueType, ResourceDesc, TextureBarrier, TextureFlags,
 };
 
 /// Whether a barrier belongs to a fence barrier, which has exceptions.
@@ -143,21 +144,20 @@ impl Judge<'_> {
             let right = "it belongs in AccessAfter of SignalBarrier and AccessBefore of WaitBarrier";
             report.emit(Rule::R078, self.id(), format_args!("Access{side} has GLOBAL; {right}"));
         }
-        self.resource_access(report, *access, Some(*side));
+        self.resource_access(report, *access, format_args!("Access{side}"));
     }
 
-    /// Checks an access against the resource's heap and flags.
-    fn resource_access(&self, report: &mut Reporter, access: A, side: Option<Side>) {
+    /// Checks an access against the resource's heap and flags. `site` is what has the access.
+    fn resource_access(&self, report: &mut Reporter, access: A, site: fmt::Arguments<'_>) {
         let Some((id, desc)) = self.resource else { return };
         let subject = Named::new(id, desc);
-        let side = AccessSite(side);
         if let Some(flag) = tables::rtas_without_flag(access, desc) {
             let bits = Bits(access & tables::RTAS);
             report.emit(
                 Rule::R029,
                 Some(id),
                 format_args!(
-                    "{side} is {bits}, but {subject} is no acceleration structure; create it with the flag {flag}"
+                    "{site} is {bits}, but {subject} is no acceleration structure; create it with the flag {flag}"
                 ),
             );
         }
@@ -172,7 +172,7 @@ impl Judge<'_> {
             report.emit(
                 rule,
                 Some(id),
-                format_args!("{side} is {wrong}, but {subject} is in {heap}, where only {right} can be"),
+                format_args!("{site} is {wrong}, but {subject} is in {heap}, where only {right} can be"),
             );
         }
     }
@@ -386,9 +386,50 @@ impl Judge<'_> {
         }
     }
 
+    /// Checks the flags and states of a legacy transition.
+    pub fn states(
+        &self,
+        report: &mut Reporter,
+        subject: Named<'_>,
+        flags: LegacyFlags,
+        (before, after): (T, T),
+    ) {
+        let queue = self.queue;
+        if flags.contains(LegacyFlags::BEGIN_ONLY | LegacyFlags::END_ONLY) {
+            let right = "a split begins with one transition and ends with another";
+            let text = format_args!("the transition of {subject} is both BEGIN_ONLY and END_ONLY; {right}");
+            report.emit(Rule::R083, self.id(), text);
+        }
+        if before == after {
+            let state = Bits(before);
+            let text =
+                format_args!("StateBefore and StateAfter of {subject} are both {state}; they must differ");
+            report.emit(Rule::Command, self.id(), text);
+        }
+        for (side, state) in [(Side::Before, before), (Side::After, after)] {
+            let access = equivalent(state).access;
+            let is = Bits(state);
+            if state.bits().count_ones() > 1 && access.writes() {
+                let right = "only states that read can stand beside each other";
+                report.emit(
+                    Rule::Command,
+                    self.id(),
+                    format_args!("State{side} of {subject} is {is}; {right}"),
+                );
+            }
+            let foreign = foreign_to(queue, subject.desc, state);
+            if !foreign.is_empty() {
+                let foreign = Bits(foreign);
+                let text = format_args!("State{side} {foreign} of {subject} cannot be on a {queue:?} list");
+                report.emit(Rule::R040, self.id(), text);
+            }
+            self.resource_access(report, access, format_args!("the access of State{side}"));
+        }
+    }
+
     /// Checks a use by a command: heap, flags and queue type.
     pub fn used(&self, report: &mut Reporter, access: A, scope: S) {
-        self.resource_access(report, access, None);
+        self.resource_access(report, access, format_args!("the access"));
         let (queue, anywhere) = (self.queue, A::NO_ACCESS | A::GLOBAL);
         let access_wrong = !(access - anywhere - tables::accesses_of_queue(queue)).is_empty();
         if access_wrong {
@@ -407,18 +448,6 @@ impl Judge<'_> {
                 self.id(),
                 format_args!("work in the scope {is} cannot be on a {queue:?} list, which has {right}"),
             );
-        }
-    }
-}
-
-/// Displays where an access is: a side of a barrier, or a command.
-struct AccessSite(Option<Side>);
-
-impl fmt::Display for AccessSite {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.0 {
-            Some(side) => write!(f, "Access{side}"),
-            None => f.write_str("the access"),
         }
     }
 }

@@ -1,13 +1,19 @@
 //! Checks of a barrier on one subresource against earlier work of the same ExecuteCommandLists.
 
-use super::{At, only};
+use super::global::{GlobalBarrier, apply};
+use super::{At, only, split};
 use crate::message::{Bits, Named, Phase, Reporter, Shown};
 use crate::policy::{AccessBefore, FixedFunctionWrites};
 use crate::rules::Rule;
-use crate::state::{FenceLayout, Guard, LOST, Last, Sub, Used};
+use crate::state::{FenceLayout, Guard, LOST, Last, Sub, Used, is_rtas_by_state};
 use crate::tables::LayoutSet;
 use crate::words::Fenced;
 use d3dkmt::isa::{Barrier, BarrierAccess as A, BarrierLayout as L, BarrierSync as S, LegacyState};
+
+/// An access, with the depth test that stands beside depth writes.
+pub(super) fn with_depth_test(access: A) -> A {
+    if access.contains(A::DEPTH_STENCIL_WRITE) { access | A::DEPTH_STENCIL_READ } else { access }
+}
 
 impl At<'_> {
     pub fn barrier(
@@ -18,17 +24,7 @@ impl At<'_> {
         barrier: &Barrier,
         layouts: Option<(L, L)>,
     ) {
-        if sub.legacy != LegacyState::COMMON {
-            let state = sub.legacy;
-            let right = "a ResourceBarrier must bring it to COMMON first";
-            report.emit_in(
-                Phase::Submission,
-                Rule::R070,
-                Some(subject.id),
-                format_args!("{subject} is in the legacy state {state:?}; {right}"),
-            );
-            sub.legacy = LegacyState::COMMON;
-        }
+        self.finds_no_legacy_state(report, subject, sub);
         let ended = self.split_end(report, subject, sub, barrier, layouts);
         if !ended {
             if self.fenced == Fenced::No {
@@ -48,6 +44,39 @@ impl At<'_> {
             self.fence_layouts(report, subject, sub, layouts);
         }
         self.remember(sub, barrier, layouts);
+    }
+
+    /// A barrier that shows some bytes of a subresource, or with one half alone. Uses after it may be of other bytes, so it
+    /// says nothing of their accesses.
+    pub fn part_barrier(
+        &self,
+        report: &mut Reporter,
+        subject: Named<'_>,
+        sub: &mut Sub,
+        barrier: &Barrier,
+        range: (u64, u64),
+    ) {
+        self.finds_no_legacy_state(report, subject, sub);
+        self.split_end(report, subject, sub, barrier, None);
+        sub.cut_uses(range);
+        apply(&GlobalBarrier::enhanced(*barrier), range, sub);
+        if let Some(last) = &mut sub.last {
+            last.access_after = A::COMMON;
+        }
+    }
+
+    fn finds_no_legacy_state(&self, report: &mut Reporter, subject: Named<'_>, sub: &mut Sub) {
+        if sub.legacy != LegacyState::COMMON && !is_rtas_by_state(subject.desc) {
+            let state = Bits(sub.legacy);
+            let right = "a ResourceBarrier must bring it to COMMON first";
+            report.emit_in(
+                Phase::Submission,
+                Rule::R070,
+                Some(subject.id),
+                format_args!("{subject} is in the legacy state {state}; {right}"),
+            );
+            sub.legacy = LegacyState::COMMON;
+        }
     }
 
     /// Checks SyncBefore against the last barrier and earlier uses.
@@ -156,7 +185,7 @@ impl At<'_> {
     /// The accesses that an AccessAfter permits: a depth test reads what the same stage writes.
     pub(super) fn permitted_accesses(&self, after: A) -> A {
         let ordered = self.policy.fixed_function_writes == FixedFunctionWrites::InOrder;
-        if ordered && after.contains(A::DEPTH_STENCIL_WRITE) { after | A::DEPTH_STENCIL_READ } else { after }
+        if ordered { with_depth_test(after) } else { after }
     }
 
     /// Reports earlier work that the barrier should wait for and does not.
@@ -246,8 +275,7 @@ impl At<'_> {
             of_fence: self.fenced != Fenced::No,
         });
         sub.uses.clear();
-        let begins = barrier.sync_after == S::SPLIT && barrier.sync_before != S::SPLIT;
-        if begins {
+        if split::begins(barrier) {
             self.split_begin(sub, barrier, layouts);
         } else if let Some((before, after)) = layouts
             && (before, after) != (L::UNDEFINED, L::UNDEFINED)

@@ -59,7 +59,7 @@ fn is_one_command(earlier: &Used, used: &Used) -> bool {
 }
 
 fn rule(kind: WorkKind, earlier: &Used, used: &Used) -> Option<Rule> {
-    let overlap = earlier.start < used.end && used.start < earlier.end;
+    let overlap = earlier.overlaps(used);
     let one_command = is_one_command(earlier, used);
     match (earlier.writes, used.writes) {
         (false, false) => None,

@@ -1,20 +1,25 @@
 //! Legacy ResourceBarriers mixed with enhanced barriers: a resource is tracked by one of the two at a time (R-070,
 //!
 
-use super::{At, Walk, find};
-use crate::legacy::equivalent;
+use super::barrier::with_depth_test;
+use super::global::{ALL, GlobalBarrier, apply};
+use super::{At, Walk, find, split};
+use crate::legacy::{self, equivalent, full_stall, unordered_access};
 use crate::message::{Bits, Named, Phase, Reporter, Shown};
 use crate::rules::Rule;
-use crate::state::{Picks, Sub, Used};
-use crate::words::Fenced;
+use crate::state::{Picks, Resource, Sub, Used, is_rtas_by_state};
+use crate::words::{Fenced, Judge};
 use d3dkmt::isa::{
-    ALL_SUBRESOURCES, Barrier, BarrierAccess, BarrierLayout as L, BarrierSync as S, Elements, LegacyBarrier,
-    LegacyFlags, LegacyState, ResourceDesc, WorkKind,
+    ALL_SUBRESOURCES, BarrierLayout as L, Elements, LegacyBarrier, LegacyFlags, LegacyState, ResourceDesc,
+    WorkKind,
 };
 
 impl Walk<'_> {
     pub(super) fn legacy_barriers(&mut self, barriers: Elements<'_, LegacyBarrier>) {
         self.fenced = Fenced::No;
+        if self.is_in_bundle() {
+            return;
+        }
         if barriers.is_empty() {
             self.report.emit(Rule::R003, None, format_args!("ResourceBarrier with no barriers does nothing"));
         }
@@ -25,22 +30,16 @@ impl Walk<'_> {
                 LegacyBarrier::Transition { flags, resource, subresource, before, after } => {
                     self.transition(resource, subresource, flags, (before, after));
                 }
-                LegacyBarrier::UnorderedAccess { resource, .. } if resource != 0 => {
+                LegacyBarrier::UnorderedAccess { resource: 0, .. } => {
+                    self.globals.push(GlobalBarrier::legacy(unordered_access()));
+                }
+                LegacyBarrier::UnorderedAccess { resource, .. } => {
                     let Some(found) = find(self.resources, &mut self.report, resource) else { continue };
                     let picks = Picks::flat(0, found.desc.subresources());
-                    self.on_each(resource, picks, |_, _, _, sub| sub.uses.clear());
+                    let barrier = GlobalBarrier::legacy(unordered_access());
+                    self.on_each(resource, picks, |_, _, _, sub| apply(&barrier, ALL, sub));
                 }
-                // A barrier without a resource is global; an aliasing barrier is a full stall.
-                LegacyBarrier::UnorderedAccess { .. } | LegacyBarrier::Aliasing { .. } => {
-                    let access = BarrierAccess::COMMON;
-                    let all = Barrier {
-                        sync_before: S::ALL,
-                        sync_after: S::ALL,
-                        access_before: access,
-                        access_after: access,
-                    };
-                    self.globals.push(all);
-                }
+                LegacyBarrier::Aliasing { .. } => self.globals.push(GlobalBarrier::legacy(full_stall())),
             }
         }
         self.report.place.barrier = None;
@@ -53,18 +52,26 @@ impl Walk<'_> {
         flags: LegacyFlags,
         states: (LegacyState, LegacyState),
     ) {
-        let Some(resource) = find(self.resources, &mut self.report, id) else { return };
-        let total = resource.desc.subresources();
+        let Some(Resource { desc, .. }) = find(self.resources, &mut self.report, id) else { return };
+        let Walk { report, policy, queue, fenced, .. } = self;
+        let judge = Judge { queue: *queue, fenced: *fenced, policy, resource: Some((id, desc)) };
+        judge.states(report, Named::new(id, desc), flags, states);
+        let total = desc.subresources();
         let picks = match subresource {
             ALL_SUBRESOURCES => Picks::flat(0, total),
             index if index < total => Picks::flat(index, 1),
             index => {
-                let subject = Named::new(id, &resource.desc);
+                let subject = Named::new(id, desc);
                 let text = format_args!("subresource {index} of {subject}: it has {total}");
                 return self.report.emit(Rule::R007, Some(id), text);
             }
         };
-        self.on_each(id, picks, |report, _, subject, sub| transition(report, subject, sub, flags, states));
+        self.on_each(id, picks, |report, at, subject, sub| {
+            at.transition(report, subject, sub, flags, states)
+        });
+        if flags.contains(LegacyFlags::BEGIN_ONLY) {
+            self.begun.push(id);
+        }
     }
 }
 
@@ -79,52 +86,62 @@ fn can_be_promoted(desc: &ResourceDesc, state: LegacyState) -> bool {
     reads.contains(state) || state == T::COPY_DEST
 }
 
-fn transition(
-    report: &mut Reporter,
-    subject: Named<'_>,
-    sub: &mut Sub,
-    flags: LegacyFlags,
-    (before, after): (LegacyState, LegacyState),
-) {
-    let common = sub.layout == L::COMMON || sub.layout == L::UNDEFINED;
-    if subject.desc.is_texture() && !(common && sub.possible.contains(L::COMMON)) {
-        let phase = if sub.possible.contains(L::COMMON) { Phase::Submission } else { Phase::Record };
-        let layout = Shown(sub.layout);
-        let right = "an enhanced barrier must bring it to COMMON first";
-        let text = format_args!("{subject} is in the layout {layout}; {right}");
-        report.emit_in(phase, Rule::R071, Some(subject.id), text);
-        return;
+impl At<'_> {
+    fn transition(
+        &self,
+        report: &mut Reporter,
+        subject: Named<'_>,
+        sub: &mut Sub,
+        flags: LegacyFlags,
+        states: (LegacyState, LegacyState),
+    ) {
+        if is_rtas_by_state(subject.desc) {
+            let right = "it stays in RAYTRACING_ACCELERATION_STRUCTURE, in which it was created";
+            let text = format_args!("a transition of the acceleration structure {subject}; {right}");
+            return report.emit(Rule::Command, Some(subject.id), text);
+        }
+        let common = sub.layout == L::COMMON || sub.layout == L::UNDEFINED;
+        if subject.desc.is_texture() && !(common && sub.possible.contains(L::COMMON)) {
+            let phase = if sub.possible.contains(L::COMMON) { Phase::Submission } else { Phase::Record };
+            let layout = Shown(sub.layout);
+            let right = "an enhanced barrier must bring it to COMMON first";
+            let text = format_args!("{subject} is in the layout {layout}; {right}");
+            return report.emit_in(phase, Rule::R071, Some(subject.id), text);
+        }
+        let (words, layouts) = legacy::transition(flags, states);
+        let layouts = subject.desc.is_texture().then_some(layouts);
+        if !self.split_end(report, subject, sub, &words, layouts) {
+            state_before(report, subject, sub, states.0);
+        }
+        sub.uses.clear();
+        sub.last = None;
+        if split::begins(&words) {
+            self.split_begin(sub, &words, layouts);
+        } else {
+            (sub.legacy, sub.is_legacy_unknown) = (states.1, false);
+        }
     }
-    // From COMMON a use may have promoted it to `before`.
-    let may_be_promoted = sub.legacy == LegacyState::COMMON && can_be_promoted(subject.desc, before);
-    let may_be_it = sub.is_legacy_unknown || may_be_promoted;
-    if sub.legacy != before && !may_be_it && !flags.contains(LegacyFlags::END_ONLY) {
-        let is = sub.legacy;
-        let text = format_args!("StateBefore of {subject} is {before:?}, but it is in {is:?}");
-        report.emit_in(Phase::Submission, Rule::Command, Some(subject.id), text);
-    }
-    // A transition or an enhanced barrier before it ends the promotion by a use.
-    let promoted = sub.uses.iter().find(|used| used.writes && sub.last.is_none());
-    if let Some(used) = promoted
-        && (sub.legacy, before) == (LegacyState::COMMON, LegacyState::COMMON)
-        && !flags.contains(LegacyFlags::END_ONLY)
-    {
-        let (is, command) = (Bits(used.access), used.command);
+}
+
+/// Checks StateBefore against the known state, and against a promotion by a write.
+fn state_before(report: &mut Reporter, subject: Named<'_>, sub: &Sub, before: LegacyState) {
+    let given = Bits(before);
+    if let Some(Used { access, command, list, .. }) = sub.promotion() {
+        if equivalent(before).access.contains(*access) {
+            return;
+        }
+        let is = Bits(*access);
         let text = format_args!(
-            "StateBefore of {subject} is COMMON, but command {command} of list {} has promoted it by {is}",
-            used.list
+            "StateBefore of {subject} is {given}, but command {command} of list {list} has promoted it by {is}"
         );
+        return report.emit_in(Phase::Submission, Rule::Command, Some(subject.id), text);
+    }
+    // From COMMON a read may have promoted it to `before`, or a write that is not known.
+    let may_be_promoted = sub.legacy == LegacyState::COMMON && can_be_promoted(subject.desc, before);
+    if sub.legacy != before && !sub.is_legacy_unknown && !may_be_promoted {
+        let is = Bits(sub.legacy);
+        let text = format_args!("StateBefore of {subject} is {given}, but it is in {is}");
         report.emit_in(Phase::Submission, Rule::Command, Some(subject.id), text);
-    }
-    if flags.contains(LegacyFlags::END_ONLY) && !sub.legacy_begun {
-        let text = format_args!("the transition of {subject} ends here but never began (BEGIN_ONLY)");
-        report.emit_in(Phase::Submission, Rule::R052, Some(subject.id), text);
-    }
-    sub.uses.clear();
-    sub.last = None;
-    sub.legacy_begun = flags.contains(LegacyFlags::BEGIN_ONLY);
-    if !sub.legacy_begun {
-        (sub.legacy, sub.is_legacy_unknown) = (after, false);
     }
 }
 
@@ -138,18 +155,19 @@ impl At<'_> {
         kind: WorkKind,
         used: Used,
     ) {
-        let state = sub.legacy;
+        let state = Bits(sub.legacy);
         if kind == WorkKind::Present {
             // Its access is COMMON, which is no bit, so that every state has it.
             let text =
-                format_args!("{kind:?} uses {subject} in the legacy state {state:?}; it must be in PRESENT");
+                format_args!("{kind:?} uses {subject} in the legacy state {state}; it must be in PRESENT");
             return report.emit_in(Phase::Submission, Rule::R069, Some(subject.id), text);
         }
-        let allowed = equivalent(state).access;
+        // The layout DEPTH_STENCIL_WRITE, that of DEPTH_WRITE, permits both accesses.
+        let allowed = with_depth_test(equivalent(sub.legacy).access);
         if !allowed.contains(used.access) {
             let (is, right) = (Bits(used.access), Bits(allowed));
             let text =
-                format_args!("{subject} is used by {is} in the legacy state {state:?}, which allows {right}");
+                format_args!("{subject} is used by {is} in the legacy state {state}, which allows {right}");
             report.emit_in(Phase::Submission, Rule::Command, Some(subject.id), text);
         }
     }

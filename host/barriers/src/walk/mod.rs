@@ -21,10 +21,11 @@ use crate::words::{Fenced, Judge};
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use d3dkmt::isa::{
-    Barrier, BarrierGroup, BarrierLayout as L, BufferBarrier, FenceValue, Groups, IsaError, ListFlags,
-    Packet, QueueType, RangedBarrier, Reader, SubresourceRange, TextureBarrier, Viewed, WorkKind,
+    Barrier, BarrierAccess, BarrierGroup, BarrierLayout as L, BarrierSync, BufferBarrier, FenceValue, Groups,
+    IsaError, ListFlags, Packet, QueueType, RangedBarrier, RangedFlags, Reader, SubresourceRange,
+    TextureBarrier, Viewed, WorkKind,
 };
-use global::Globals;
+use global::{GlobalBarrier, Globals};
 use serde::{Deserialize, Serialize};
 
 /// The position of a walk and its policy, as the check of one subresource needs them.
@@ -389,12 +390,17 @@ impl<'d> Walk<'d> {
             self.report.emit(Rule::R001, None, text);
             return false;
         }
-        if self.flags.contains(ListFlags::BUNDLE) {
+        !self.is_in_bundle()
+    }
+
+    /// Whether a barrier is in a bundle (R-002).
+    fn is_in_bundle(&mut self) -> bool {
+        let is = self.flags.contains(ListFlags::BUNDLE);
+        if is {
             let text = format_args!("a bundle has no barriers; record it in the list that runs the bundle");
             self.report.emit(Rule::R002, None, text);
-            return false;
         }
-        true
+        is
     }
 
     fn groups(&mut self, groups: Groups<'_>) {
@@ -405,7 +411,9 @@ impl<'d> Walk<'d> {
         for group in groups.iter() {
             let before = number;
             match group {
-                BarrierGroup::Global(barriers) => self.each(barriers.iter(), &mut number, Self::global),
+                BarrierGroup::Global(barriers) => {
+                    self.each(barriers.iter(), &mut number, |walk, one| walk.global(one, one))
+                }
                 BarrierGroup::Texture(barriers) => self.each(barriers.iter(), &mut number, Self::texture),
                 BarrierGroup::Buffer(barriers) => self.each(barriers.iter(), &mut number, Self::buffer),
                 BarrierGroup::Ranged(barriers) => self.each(barriers.iter(), &mut number, Self::ranged),
@@ -431,12 +439,13 @@ impl<'d> Walk<'d> {
         }
     }
 
-    fn global(&mut self, barrier: Barrier) {
+    /// Checks a global barrier, of which this is in effect.
+    fn global(&mut self, barrier: Barrier, effective: Barrier) {
         self.kinds.barriers += 1;
         let Walk { report, policy, queue, fenced, .. } = self;
         let judge = Judge { queue: *queue, fenced: *fenced, policy, resource: None };
         judge.barrier(report, &barrier, true);
-        self.globals.push(barrier);
+        self.globals.push(GlobalBarrier::enhanced(effective));
     }
 
     fn texture(&mut self, texture: TextureBarrier) {
@@ -481,33 +490,46 @@ impl<'d> Walk<'d> {
             );
             self.report.emit(Rule::R010, Some(id), text);
         }
-        self.whole_barrier(id, &barrier);
+        self.whole_barrier(id, &barrier, None);
     }
 
     fn ranged(&mut self, ranged: RangedBarrier) {
+        let RangedBarrier { barrier, resource: id, offset, bytes, .. } = ranged;
+        let effective = of_half(&ranged);
         // Without a resource it affects the whole cache (BAR-013).
-        if ranged.resource == 0 {
-            return self.global(ranged.barrier);
+        if id == 0 {
+            return self.global(barrier, effective);
         }
         self.kinds.barriers += 1;
-        if find(self.resources, &mut self.report, ranged.resource).is_some() {
-            self.whole_barrier(ranged.resource, &ranged.barrier);
+        let Some(Resource { desc, state }) = find(self.resources, &mut self.report, id) else { return };
+        // Subresources of a texture have bytes of their own, so the range counts as all of them.
+        let is_all = desc.is_texture() || offset == 0 && bytes >= desc.bytes;
+        let range = if is_all { global::ALL } else { (offset, offset.saturating_add(bytes)) };
+        let is_split = (barrier.sync_before | barrier.sync_after).contains(BarrierSync::SPLIT);
+        if is_split || is_all && effective == barrier {
+            return self.whole_barrier(id, &barrier, None);
         }
+        // Each use may be cut into three.
+        self.visits += state.subs().iter().map(|sub| sub.uses.len()).sum::<usize>();
+        self.whole_barrier(id, &barrier, Some((effective, range)));
     }
 
-    /// Checks a barrier on a whole resource, without layouts.
-    fn whole_barrier(&mut self, id: u32, barrier: &Barrier) {
+    /// Checks a barrier on a whole resource, without layouts, or with a part: what is in effect on a range of it.
+    fn whole_barrier(&mut self, id: u32, barrier: &Barrier, part: Option<(Barrier, (u64, u64))>) {
         let Some(resource) = self.resources.get(&id) else { return };
         let Walk { report, policy, queue, fenced, .. } = self;
         let judge = Judge { queue: *queue, fenced: *fenced, policy, resource: Some((id, &resource.desc)) };
         judge.barrier(report, barrier, false);
         let picks = Picks::flat(0, resource.desc.subresources());
-        self.on_each(id, picks, |report, at, subject, sub| at.barrier(report, subject, sub, barrier, None));
+        self.on_each(id, picks, |report, at, subject, sub| match &part {
+            Some((effective, range)) => at.part_barrier(report, subject, sub, effective, *range),
+            None => at.barrier(report, subject, sub, barrier, None),
+        });
         self.after_barrier(id, barrier);
     }
 
     fn after_barrier(&mut self, id: u32, barrier: &Barrier) {
-        if barrier.sync_after == d3dkmt::isa::BarrierSync::SPLIT {
+        if barrier.sync_after == BarrierSync::SPLIT {
             self.begun.push(id);
         }
         self.mark_late_statics(id);
@@ -628,12 +650,25 @@ fn leave_all(
 /// Reports a submission over its limit of checks. The state of an unchecked resource becomes unknown.
 #[cold]
 fn too_many_visits(report: &mut Reporter, visits_max: usize, subject: Named<'_>, state: &mut State) {
-    state.forget();
+    state.forget(subject.desc);
     let text = format_args!(
         "{subject} is not looked at any more: the submission has more than {visits_max} looks at subresources; \
          split it"
     );
     report.warn(Rule::Command, Some(subject.id), text);
+}
+
+/// What is in effect of a ranged barrier: an acquire alone writes nothing back, a release alone invalidates nothing.
+fn of_half(ranged: &RangedBarrier) -> Barrier {
+    let [acquires, releases] =
+        [RangedFlags::ACQUIRE, RangedFlags::RELEASE].map(|flag| ranged.flags.contains(flag));
+    let Barrier { access_before, access_after, .. } = ranged.barrier;
+    let no_access = BarrierAccess::NO_ACCESS;
+    Barrier {
+        access_before: if acquires && !releases { no_access } else { access_before },
+        access_after: if releases && !acquires { no_access } else { access_after },
+        ..ranged.barrier
+    }
 }
 
 /// The resource that a barrier or command names (R-005).

@@ -17,6 +17,11 @@ fn is_moot(desc: &ResourceDesc, layouts: Option<(L, L)>) -> bool {
         || layouts.is_none_or(|layouts| none.contains(&layouts))
 }
 
+/// Whether a barrier begins a split. With SPLIT on both sides it begins none.
+pub(super) fn begins(barrier: &Barrier) -> bool {
+    barrier.sync_after == S::SPLIT && barrier.sync_before != S::SPLIT
+}
+
 impl At<'_> {
     /// Returns whether the barrier is the end of a split, valid or not. Any other barrier breaks an open split.
     pub(super) fn split_end(
@@ -30,8 +35,9 @@ impl At<'_> {
         let ends = barrier.sync_before == S::SPLIT && barrier.sync_after != S::SPLIT;
         let Some(split) = sub.split.take() else {
             let moot = is_moot(subject.desc, layouts);
-            // If the layout is unknown, the split may have begun before what is known.
-            if ends && (moot || sub.layout != L::UNDEFINED) {
+            // If layout or legacy state are unknown, the split may have begun before what is known.
+            let is_known = sub.layout != L::UNDEFINED && !sub.may_have_legacy_state();
+            if ends && (moot || is_known) {
                 let phase = sub.last.map_or(Phase::Submission, |last| self.phase(last.list));
                 let rule = if moot { Rule::R056 } else { Rule::R052 };
                 let text = match moot {
@@ -39,7 +45,9 @@ impl At<'_> {
                         "the split of {subject} ends here but did not begin in this ExecuteCommandLists: it does nothing"
                     ),
                     false => {
-                        format_args!("the split of {subject} ends here but never began (SyncAfter SPLIT)")
+                        format_args!(
+                            "the split of {subject} ends here but never began (SyncAfter SPLIT, or BEGIN_ONLY)"
+                        )
                     }
                 };
                 report.emit_in(phase, rule, Some(subject.id), text);
@@ -48,7 +56,7 @@ impl At<'_> {
         };
         let phase = if split.scope == self.scope { self.phase(split.list) } else { Phase::Submission };
         if !ends {
-            let right = "the next barrier of it must be the end, with SyncBefore SPLIT";
+            let right = "the next barrier of it must be the end, with SyncBefore SPLIT, or END_ONLY";
             report.emit_in(
                 phase,
                 Rule::R053,

@@ -96,11 +96,12 @@ impl At<'_> {
         if let Some(split) = sub.split {
             let is_own_scope = split.scope == self.scope;
             let phase = if is_own_scope { self.phase(split.list) } else { Phase::Submission };
-            let right = "end it first, with SyncBefore SPLIT";
+            let right = "end it first, with SyncBefore SPLIT, or END_ONLY";
             let text = format_args!("{subject} is used while a split barrier of it is begun; {right}");
             report.emit_in(phase, Rule::R057, Some(subject.id), text);
         }
-        if sub.legacy != LegacyState::COMMON {
+        // An acceleration structure may have had an enhanced barrier.
+        if sub.legacy != LegacyState::COMMON && sub.last.is_none() {
             self.legacy_use(report, subject, sub, kind, used);
         } else {
             let has_layout = subject.desc.is_texture() && !sub.may_have_legacy_state();
@@ -245,7 +246,7 @@ impl At<'_> {
     fn first_access(&self, report: &mut Reporter, subject: Named<'_>, sub: &Sub, access: A) {
         let texture = subject.desc.is_texture() && !subject.desc.has_simultaneous_access();
         let free = tables::FIRST_ACCESS.contains(access)
-            || (tables::RTAS.union(tables::VIDEO).contains(access)
+            || (tables::UNLISTED.contains(access)
                 && self.policy.unlisted_first_access == UnlistedFirstAccess::Free);
         if texture || sub.touched || free {
             return;

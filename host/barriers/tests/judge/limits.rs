@@ -2,7 +2,7 @@
 
 use crate::world::*;
 use barriers::{Device, Rule, Severity, limits};
-use d3dkmt::isa::{Kernel, Packet, ResourceDesc, Use, WorkKind};
+use d3dkmt::isa::{Kernel, LegacyBarrier, LegacyFlags, LegacyState, Packet, ResourceDesc, Use, WorkKind};
 
 #[test]
 fn of_a_rule_broken_without_end_so_many_messages_are_kept() {
@@ -140,7 +140,16 @@ fn a_submission_has_so_many_looks_at_subresources() {
     let found = rules(&outcome);
     assert!(!found.is_empty() && found.iter().all(|rule| *rule == Rule::Command), "{found:?}");
     assert_eq!(outcome.messages.at_least(Severity::Hazard), 0, "it is only a warning");
-    // Its state is unknown then, and no false message is reported.
+    // An acceleration structure stays in its legacy state, looked at or not.
+    let state = LegacyState::RAYTRACING_ACCELERATION_STRUCTURE;
+    world
+        .device
+        .add_resource(51, ResourceDesc { initial_state: state, ..crate::world::desc(BUFFER) })
+        .unwrap();
+    let build = uses(WorkKind::BuildRtas, 51, "RTAS_WRITE");
+    world.submit(&[many(fit + 5), vec![build]].concat());
+    assert_eq!(rules(&world.submit(&[uses(WorkKind::Copy, 51, "COPY_DEST")])), [Rule::Command]);
+    // The state of the texture is unknown then, and no false message is reported.
     let moved = texture(50, "ALL -> ALL", "COPY_DEST -> COPY_DEST", ("COPY_DEST", "COPY_DEST"));
     assert_eq!(rules(&world.submit(&[textures(vec![moved]), copy.clone()])), []);
 }
@@ -185,4 +194,34 @@ fn what_a_submission_used_is_released_at_its_end() {
     assert_eq!(world.device.held_bytes(), before);
     world.device.remove_resource(50);
     assert!(world.device.held_bytes() < before);
+}
+
+#[test]
+fn between_barriers_of_unordered_access_a_repeated_use_counts_once() {
+    for barrier_of_all in [false, true] {
+        let mut world = World::new();
+        for id in 50..60 {
+            let desc = ResourceDesc { array_size: 2048, ..desc(TEXTURE) }.with_packed_bytes();
+            let address = u64::from(id) << 20;
+            let desc =
+                ResourceDesc { gpu_address: address, initial_state: LegacyState::UNORDERED_ACCESS, ..desc };
+            world.device.add_resource(id, desc).unwrap();
+        }
+        let mut packets = Vec::new();
+        for id in 50..60 {
+            let resource = if barrier_of_all { 0 } else { id };
+            let barrier = legacy(LegacyBarrier::UnorderedAccess { flags: LegacyFlags::empty(), resource });
+            for _ in 0..limits::USES_COMPARED_MAX {
+                packets.extend([uses(WorkKind::Dispatch, id, "UNORDERED_ACCESS"), barrier.clone()]);
+                packets
+                    .extend([uses(WorkKind::ClearUnorderedAccess, id, "UNORDERED_ACCESS"), barrier.clone()]);
+            }
+            let one = Use { first_subresource: 3, count: 1, ..Use::whole(id, access("UNORDERED_ACCESS")) };
+            packets.push(work(WorkKind::Dispatch, vec![one]));
+        }
+        assert_eq!(rules(&world.submit(&packets)), []);
+        // The last of the uses is still compared.
+        packets.push(uses(WorkKind::Dispatch, 59, "UNORDERED_ACCESS"));
+        assert_eq!(rules(&world.submit(&packets)), [Rule::R060]);
+    }
 }

@@ -10,6 +10,7 @@ mod order;
 mod policies;
 mod programs;
 mod properties;
+mod ranged;
 mod splits;
 mod uses;
 mod words;

@@ -199,25 +199,6 @@ fn the_end_of_a_submission_flushes_and_layouts_stay() {
 }
 
 #[test]
-fn a_ranged_barrier_is_of_a_resource_or_of_the_whole_cache() {
-    covers!("BAR-013");
-    use d3dkmt::isa::{BarrierGroup, RangedBarrier, RangedFlags};
-    let barrier = words("COPY -> ALL", "COPY_DEST -> COMMON");
-    let ranged = |resource| {
-        let flags = RangedFlags::ACQUIRE | RangedFlags::RELEASE | RangedFlags::ATOMIC_COPY;
-        let ranged = RangedBarrier { barrier, resource, flags, offset: 0, bytes: u64::MAX };
-        Packet::Barrier { groups: vec![BarrierGroup::Ranged(vec![ranged])] }
-    };
-    let copies = |then: Packet| {
-        let copy = |id| uses(WorkKind::Copy, id, "COPY_DEST");
-        let draw = |id| uses(WorkKind::Draw, id, "VERTEX_BUFFER");
-        found(&[copy(BUFFER), copy(RTAS), then, draw(BUFFER), draw(RTAS)])
-    };
-    assert_eq!(copies(ranged(0)), [], "both are flushed");
-    assert_eq!(copies(ranged(BUFFER)), [Rule::R091], "the other one is not");
-}
-
-#[test]
 fn a_global_barrier_leaves_layouts_alone() {
     covers!("BAR-014");
     let mut world = World::in_layout(L::RENDER_TARGET);

@@ -255,7 +255,11 @@ pub fn buffer_words(resource: u32, syncs: &str, accesses: &str) -> BufferBarrier
 
 /// One buffer barrier in a packet.
 pub fn buffer(syncs: &str, accesses: &str) -> Packet {
-    Packet::Barrier { groups: vec![BarrierGroup::Buffer(vec![buffer_words(BUFFER, syncs, accesses)])] }
+    buffers(vec![buffer_words(BUFFER, syncs, accesses)])
+}
+
+pub fn buffers(barriers: Vec<BufferBarrier>) -> Packet {
+    Packet::Barrier { groups: vec![BarrierGroup::Buffer(barriers)] }
 }
 
 pub fn global(syncs: &str, accesses: &str) -> Packet {

@@ -523,18 +523,24 @@ fn words_of_barrier(cursor: &mut Cursor<'_>) -> Parsed<Barrier> {
     Ok(Barrier { sync_before, sync_after, access_before, access_after: access(cursor)? })
 }
 
-/// Parses `A`, `A|B`, or bits as a number; `none` is no bit.
-fn bits<F: Flags<Bits = u32>>(cursor: &mut Cursor<'_>, what: &str, none: &'static str) -> Parsed<F> {
+/// Parses `A`, `A|B`, or bits as a number. `aliases` are names that are not of one bit.
+fn bits<F: Flags<Bits = u32>>(
+    cursor: &mut Cursor<'_>,
+    what: &str,
+    aliases: &[(&'static str, F)],
+) -> Parsed<F> {
     let mut sum = 0;
     loop {
         let token = cursor.atom(what)?;
         let word = token.text.as_str();
         let raw = words::number(word).and_then(|bits| u32::try_from(bits).ok());
-        sum |= match F::from_name(word).map(|flag| flag.bits()).or(raw) {
-            Some(bits) => bits,
-            None if word == none => 0,
-            None => return Err(unknown(token, what, [flag_names::<F>(), vec![none]].concat())),
+        let alias = aliases.iter().find(|(name, _)| *name == word);
+        let named = alias.map(|(_, flags)| flags.bits()).or(F::from_name(word).map(|flag| flag.bits()));
+        let Some(bits) = named.or(raw) else {
+            let names = aliases.iter().map(|(name, _)| *name);
+            return Err(unknown(token, what, flag_names::<F>().into_iter().chain(names).collect::<Vec<_>>()));
         };
+        sum |= bits;
         if !cursor.take_symbol("|") {
             return Ok(F::from_bits_retain(sum));
         }
@@ -542,24 +548,35 @@ fn bits<F: Flags<Bits = u32>>(cursor: &mut Cursor<'_>, what: &str, none: &'stati
 }
 
 fn sync(cursor: &mut Cursor<'_>) -> Parsed<BarrierSync> {
-    bits(cursor, "a scope of synchronization", "NONE")
+    type S = BarrierSync;
+    let aliases =
+        [("NONE", S::NONE), ("INPUT_ASSEMBLER", S::INPUT_ASSEMBLER), ("PREDICATION", S::PREDICATION)];
+    bits(cursor, "a scope of synchronization", &aliases)
 }
 
 fn access(cursor: &mut Cursor<'_>) -> Parsed<BarrierAccess> {
-    bits(cursor, "an access", "COMMON")
+    type A = BarrierAccess;
+    bits(cursor, "an access", &[("COMMON", A::COMMON), ("PREDICATION", A::PREDICATION)])
 }
 
 fn state(cursor: &mut Cursor<'_>) -> Parsed<LegacyState> {
-    bits(cursor, "a resource state", "COMMON")
+    type T = LegacyState;
+    let aliases = [
+        ("COMMON", T::COMMON),
+        ("PRESENT", T::PRESENT),
+        ("PREDICATION", T::PREDICATION),
+        ("ALL_SHADER_RESOURCE", T::ALL_SHADER_RESOURCE),
+        ("GENERIC_READ", T::GENERIC_READ),
+    ];
+    bits(cursor, "a resource state", &aliases)
 }
 
 fn layout(cursor: &mut Cursor<'_>) -> Parsed<BarrierLayout> {
     let token = cursor.atom("a layout")?;
-    let named = BarrierLayout::ALL.iter().find(|(_, name)| *name == token.text).map(|(layout, _)| *layout);
+    let names = || BarrierLayout::ALL.iter().copied().chain([(BarrierLayout::PRESENT, "PRESENT")]);
+    let named = names().find(|(_, name)| *name == token.text).map(|(layout, _)| layout);
     let raw = words::number(&token.text).and_then(|raw| u32::try_from(raw).ok()).map(BarrierLayout);
-    named.or(raw).ok_or_else(|| {
-        unknown(token, "a layout", BarrierLayout::ALL.iter().map(|(_, name)| *name).collect::<Vec<_>>())
-    })
+    named.or(raw).ok_or_else(|| unknown(token, "a layout", names().map(|(_, name)| name).collect::<Vec<_>>()))
 }
 
 fn flag<F: Flags>(cursor: &mut Cursor<'_>, what: &str) -> Parsed<F> {

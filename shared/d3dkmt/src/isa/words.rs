@@ -224,6 +224,12 @@ impl LegacyState {
     pub const COMMON: Self = Self::empty();
     pub const PRESENT: Self = Self::empty();
     pub const PREDICATION: Self = Self::INDIRECT_ARGUMENT;
+    pub const ALL_SHADER_RESOURCE: Self = Self::NON_PIXEL_SHADER_RESOURCE.union(Self::PIXEL_SHADER_RESOURCE);
+    pub const GENERIC_READ: Self = Self::VERTEX_AND_CONSTANT_BUFFER
+        .union(Self::INDEX_BUFFER)
+        .union(Self::ALL_SHADER_RESOURCE)
+        .union(Self::INDIRECT_ARGUMENT)
+        .union(Self::COPY_SOURCE);
 }
 
 /// `D3D12DDI_BARRIER_LAYOUT` (BAR-010).
