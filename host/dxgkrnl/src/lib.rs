@@ -127,4 +127,4 @@ pub use view::{AttachedProcess, SharedMemory, details, snapshot, views, why};
 
 /// Version of the model's behaviour: changes whenever the same inputs may give other effects. A trace names the version
 /// that recorded it.
-pub const SEMANTIC_VERSION: u32 = 32;
+pub const SEMANTIC_VERSION: u32 = 33;

@@ -37,7 +37,7 @@ use crate::{Config, Nanos, SEMANTIC_VERSION};
 
 /// Version of a saved state's layout: changes with each change of its fields or their encoding. A test compares. The
 /// first version was chosen so that a state from before layout versions is not mistaken for it; its length is fixed.
-pub const LAYOUT_VERSION: u32 = 0x5A7E_001A;
+pub const LAYOUT_VERSION: u32 = 0x5A7E_001B;
 
 /// Why a kernel cannot be restored.
 #[derive(Clone, PartialEq, Eq, Debug)]
