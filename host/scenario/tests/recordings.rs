@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 
 use drivers::Registry;
 use dxgkrnl::why;
+use proto::scenario_client::BARRIER;
 use scenario::choose::{First, Random};
 use scenario::explore::recording::{Kept, NotReduced, StuckWait, difference_at_end, reduce, wrong};
 use scenario::explore::reorder::{Budget, Change, Outcome, Reordered, reorder};
@@ -585,4 +586,31 @@ fn a_process_that_its_guests_kernel_froze_is_omitted() {
         from_trace::program("frozen", &Config::default(), inputs.iter().map(|input| (0, input, &effects)));
     let [omitted] = &converted.omitted[..] else { panic!("{:?}", converted.omitted) };
     assert_eq!((omitted.step, converted.program.steps.len()), (1, 1), "{omitted:?}");
+}
+
+#[test]
+fn a_barrier_of_the_runner_is_no_step() {
+    let program =
+        read("scenario \"x\"\nprocess p\np  D = device -> ok\np  device_state null -> INVALID_PARAMETER\n");
+    let mut world = ModelWorld::new(&program, None).recording();
+    assert_eq!(run(&program, &mut world, &mut First).verdict, Verdict::Passed);
+    let mut steps = world.steps().to_vec();
+    let convert = |steps: &[(dxgkrnl::Nanos, dxgkrnl::Input, dxgkrnl::Effects)]| {
+        let steps = steps.iter().map(|(now, input, effects)| (*now, input, effects));
+        from_trace::program("a recording", &program.setting.kernel, steps).program
+    };
+    let plain = convert(&steps);
+    // On local each step of the scenario is followed by one.
+    for at in (0..steps.len()).rev() {
+        let (now, input, effects) = steps[at].clone();
+        if let dxgkrnl::Input::Call { process, request, .. } = input {
+            let barrier = dxgkrnl::Input::Call { process, request: request + 1000, call: BARRIER };
+            steps.insert(at + 1, (now, barrier, effects));
+        }
+    }
+    assert_eq!(convert(&steps), plain);
+    assert_eq!(
+        plain.steps.iter().filter(|step| matches!(step.action, scenario::program::Action::Act(_))).count(),
+        3
+    );
 }

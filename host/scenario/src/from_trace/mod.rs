@@ -12,6 +12,7 @@ use std::collections::BTreeMap;
 
 use d3dkmt::{AcquireOutcome, EventId, Handle, NtStatus, Reply, ShareToken};
 use dxgkrnl::{Config, Effects, Features, Input, Nanos, ProcessId, VmId};
+use proto::scenario_client::BARRIER;
 
 use crate::checker::may_wait_for_work;
 use crate::program::{
@@ -83,7 +84,9 @@ pub fn program<'a>(
     let mut ends = CallEnds::default();
     let (mut last, mut end) = (0, 0);
     for (step, (now, input, effects)) in steps.into_iter().enumerate() {
-        if !matches!(input, Input::Deadline | Input::ProcessGone { .. } | Input::NtHandleClosed { .. }) {
+        if !matches!(input, Input::Deadline | Input::ProcessGone { .. } | Input::NtHandleClosed { .. })
+            && !is_barrier(input)
+        {
             builder.ended_last.clear();
         }
         match builder.step(now, input, effects) {
@@ -173,6 +176,9 @@ impl<'a> Builder<'a> {
     }
 
     fn step(&mut self, now: Nanos, input: &Input, effects: &Effects) -> Result<(), &'static str> {
+        if is_barrier(input) {
+            return Ok(());
+        }
         if !matches!(input, Input::Deadline) {
             self.advance(now);
         }
@@ -436,6 +442,11 @@ impl<'a> Builder<'a> {
             self.shares.insert(token, binding);
         }
     }
+}
+
+/// Whether the runner of scenarios made the call.
+fn is_barrier(input: &Input) -> bool {
+    matches!(input, Input::Call { call: BARRIER, .. })
 }
 
 const NO_PROCESS: &str = "a process whose start is not there";
