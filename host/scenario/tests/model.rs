@@ -327,3 +327,32 @@ expect M no message
 "#,
     );
 }
+
+#[test]
+fn a_destroyed_fence_has_no_value_not_even_of_the_next_fence() {
+    const BEFORE: &str =
+        "scenario \"destroyed\"\nprocess p\np  D = device -> ok\np  F = fence D initial=4 -> ok\n";
+    for (ends, reads) in [
+        ("p  destroy F -> ok\n", "expect F = 4\n"),
+        ("p  destroy F -> ok\np  G = fence D initial=9 -> ok\n", "expect F = 9\n"),
+        ("p  destroy_device D -> ok\n", "expect F = 4\n"),
+        ("p  destroy F -> ok\n", "p  r = read F\n"),
+    ] {
+        let text = format!("{BEFORE}{ends}{reads}");
+        let line = text.lines().count() as u32;
+        fails_in(line, "it has no value in memory", &text);
+        let program = programs(&text).remove(0);
+        let Verdict::Failed(failure) =
+            run(&program, &mut LinkWorld::new(&program, None, 0), &mut First).verdict
+        else {
+            panic!("it passed on link:\n{text}");
+        };
+        assert!(
+            failure.line == line && failure.what.contains("it has no value in memory"),
+            "link: {failure}"
+        );
+    }
+    passes(&format!(
+        "{BEFORE}p  destroy null -> INVALID_PARAMETER\np  destroy_device F -> INVALID_PARAMETER\nexpect F = 4\n"
+    ));
+}
