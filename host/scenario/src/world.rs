@@ -2,7 +2,7 @@
 
 use d3dkmt::{Call, CreatedSyncObject, Handle, NtStatus, Reply, ShareToken};
 use dxgkrnl::why::Why;
-use dxgkrnl::{Nanos, Snapshot};
+use dxgkrnl::{Nanos, Note, Snapshot};
 
 use crate::program::{Backend, Fault, Process, Program, Thread, Vm};
 
@@ -129,7 +129,7 @@ pub trait World {
     /// Explains why the waits of a process do not complete.
     fn why(&mut self, process: Process) -> Why;
     /// Returns the notes since the last call.
-    fn take_notes(&mut self) -> Vec<String>;
+    fn take_notes(&mut self) -> Vec<Note>;
     /// Returns the violations since the last call.
     fn take_violations(&mut self) -> Vec<String>;
 

@@ -102,7 +102,7 @@ impl World for SlowWorld<'_> {
     fn snapshot(&mut self) -> Snapshot {
         self.model.snapshot()
     }
-    fn take_notes(&mut self) -> Vec<String> {
+    fn take_notes(&mut self) -> Vec<dxgkrnl::Note> {
         self.model.take_notes()
     }
     fn take_violations(&mut self) -> Vec<String> {

@@ -24,7 +24,7 @@ struct WatchState {
     registered: BTreeMap<ProcessId, u64>,
     /// Processes woken since [`Watch::take_woken`] was last called.
     woken: BTreeSet<ProcessId>,
-    notes: Vec<String>,
+    notes: Vec<Note>,
     /// Number of NT handles of shared objects.
     nt_handles: usize,
 }
@@ -67,7 +67,7 @@ impl Watch {
         std::mem::take(&mut self.lock().woken)
     }
 
-    pub fn take_notes(&self) -> Vec<String> {
+    pub fn take_notes(&self) -> Vec<Note> {
         std::mem::take(&mut self.lock().notes)
     }
 
@@ -154,7 +154,7 @@ impl Observer for Watch {
             barrier_of.is_some() && note.process == barrier_of && note.text.contains("is no device handle")
         };
         let notes = effects.notes.iter().filter(|note| !is_of_barrier(note));
-        state.notes.extend(notes.map(|note| note.text.clone()));
+        state.notes.extend(notes.cloned());
         match input {
             Input::ProcessAttached { process, pid, .. } => {
                 state.attached.insert(*process, *pid);

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use d3dkmt::{Handle, NtStatus, ShareToken};
 use dxgkrnl::why::{Question, Why};
-use dxgkrnl::{Injection, Input, Nanos, ProcessId, Snapshot};
+use dxgkrnl::{Injection, Input, Nanos, Note, ProcessId, Snapshot};
 use proto::scenario_client::{BARRIER, Outcome, Task, Words};
 use scenario::nt_handle_owners::NtHandleOwners;
 use scenario::program::{Backend, Fault, Process, Program, Thread, Vm};
@@ -486,7 +486,7 @@ impl<P: LiveBackend> World for LiveWorld<'_, P> {
         self.backend.daemon().kernel_host.views().why(&Question::unlimited(process))
     }
 
-    fn take_notes(&mut self) -> Vec<String> {
+    fn take_notes(&mut self) -> Vec<Note> {
         self.watch.take_notes()
     }
 
