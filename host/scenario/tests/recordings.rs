@@ -13,7 +13,7 @@ use scenario::from_trace::{self, Converted};
 use scenario::model::ModelWorld;
 use scenario::program::{Binding, Process};
 use scenario::run::{AtEnd, Waiting, run};
-use scenario::script::parse;
+use scenario::script::{parse, print};
 use scenario::{Program, Verdict};
 
 fn read(text: &str) -> Program {
@@ -613,4 +613,23 @@ fn a_barrier_of_the_runner_is_no_step() {
         plain.steps.iter().filter(|step| matches!(step.action, scenario::program::Action::Act(_))).count(),
         3
     );
+}
+
+/// Two processes have one NT handle of a fence that a queue waits for.
+const SHARED_HANDLE: &str = "scenario \"x\"\nprocess p\nprocess r\np  D = device -> ok\nr  X = device -> ok\n\
+                             p  F = fence D shared -> ok\np  N = share F -> ok\nr  O = open X N -> ok\n\
+                             r  G = fence X -> ok\nr  C = context X 3D -> ok\n\
+                             r  gpu_wait C O>=9 -> ok\nr  gpu_signal C G=1 -> ok\n";
+
+#[test]
+fn every_process_that_has_an_nt_handle_closes_it() {
+    for (closes, count) in [
+        ("p  close_share N -> ok\nr  close_share N -> ok\np  destroy F -> ok\n", 2),
+        ("fault kill p\nr  close_share N -> ok\n", 1),
+    ] {
+        let converted = recorded(&format!("{SHARED_HANDLE}{closes}r  destroy O -> ok\nexpect G = 1\n"));
+        assert_eq!(difference_at_end(&converted, &Registry::default()), None, "{closes}");
+        let text = print(&converted.program);
+        assert_eq!(text.matches("close_share").count(), count, "{text}");
+    }
 }

@@ -8,7 +8,7 @@ mod call_ends;
 mod end;
 mod recorded_calls;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use d3dkmt::{AcquireOutcome, EventId, Handle, NtStatus, Reply, ShareToken};
 use dxgkrnl::{Config, Effects, Features, Input, Nanos, ProcessId, VmId};
@@ -124,7 +124,8 @@ struct Builder<'a> {
     named: BTreeMap<Binding, (ProcessId, Handle)>,
     /// Process and local handle of each global handle.
     globals: BTreeMap<Handle, (ProcessId, Handle)>,
-    shares: BTreeMap<ShareToken, Binding>,
+    /// NT handles, each with the processes that have used it.
+    shares: BTreeMap<ShareToken, (Binding, BTreeSet<ProcessId>)>,
     events: BTreeMap<(ProcessId, EventId), Binding>,
     /// Fence at each GPU address of a process.
     fences: BTreeMap<(ProcessId, u64), Binding>,
@@ -222,20 +223,14 @@ impl<'a> Builder<'a> {
                 }
             }
             Input::NtHandleClosed { token, .. } => {
-                let share = *self.shares.get(token).ok_or("the end of an NT handle that nobody made")?;
-                let thread = self.program.bindings[share.index()].thread;
-                let holder = self.program.process_of(thread);
-                if !self.processes.values().any(|alive| *alive == holder) {
-                    // The end of its owner closed it.
-                    return Ok(());
+                let made = self.shares.get(token).ok_or("the end of an NT handle that nobody made")?;
+                let (share, owners) = (Share(made.0), made.1.clone());
+                for owner in owners {
+                    // The end of an owner closed the handle of that one.
+                    if self.processes.contains_key(&owner) {
+                        self.act(owner, Operation::CloseShare { share }, None, Expected::Any)?;
+                    }
                 }
-                let act = Act {
-                    thread,
-                    binding: None,
-                    operation: Operation::CloseShare { share: Share(share) },
-                    expected: Expected::Any,
-                };
-                self.push(Action::Act(act));
             }
             // Inputs that the backends generate themselves.
             Input::FenceMemoryAdded { .. }
@@ -439,7 +434,7 @@ impl<'a> Builder<'a> {
             _ => {}
         }
         if let Some(token) = call.nt_handle_made() {
-            self.shares.insert(token, binding);
+            self.shares.insert(token, (binding, BTreeSet::from([process])));
         }
     }
 }
