@@ -633,3 +633,36 @@ fn every_process_that_has_an_nt_handle_closes_it() {
         assert_eq!(text.matches("close_share").count(), count, "{text}");
     }
 }
+
+/// Converts all of a scenario's recording, with the ends of its processes.
+fn recorded_with_ends(text: &str) -> Converted {
+    let program = read(text);
+    let mut world = ModelWorld::new(&program, None).recording();
+    assert_eq!(run(&program, &mut world, &mut First).verdict, Verdict::Passed, "{text}");
+    let steps = world.steps().iter().map(|(now, input, effects)| (*now, input, effects));
+    from_trace::program("a recording", &program.setting.kernel, steps)
+}
+
+#[test]
+fn what_an_end_leaves_to_others_is_part_of_the_end_of_a_recording() {
+    // The engine is free once the process or its VM has ended.
+    for end in ["fault kill p", "exit p", "fault crash A"] {
+        let text = format!(
+            "scenario \"x\"\nvm A\nvm B\nprocess p in A\nprocess q in B\nthread t in p\nthread u in q\n\
+             p  D = device -> ok\nq  E = device -> ok\np  F = fence D -> ok\nq  G = fence E -> ok\n\
+             p  C = context D 3D -> ok\nq  X = context E 3D -> ok\nt  W = wait D F>=1 -> blocks\n\
+             u  V = wait E G>=1 -> blocks\np  submit C hang -> ok\nq  submit X busy(1ms) write(G, 1) -> ok\n\
+             {end}\n+1ms\nexpect V returned ok\n"
+        );
+        for converted in [recorded(&text), recorded_with_ends(&text)] {
+            assert_eq!(difference_at_end(&converted, &Registry::default()), None, "{end}");
+        }
+    }
+    // Nothing happens between these two ends.
+    let text = "scenario \"x\"\nprocess p\nprocess q\nthread t in p\np  D = device -> ok\np  F = fence D -> ok\n\
+                t  W = wait D F>=1 -> blocks\nfault kill p\n+1ms\nfault kill q\n";
+    let converted = recorded_with_ends(text);
+    assert_eq!(difference_at_end(&converted, &Registry::default()), None);
+    let hang = wrong(&converted.program, &Registry::default());
+    assert_eq!(hang, [], "{hang:?}");
+}

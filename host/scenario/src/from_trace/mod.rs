@@ -38,6 +38,8 @@ pub struct Omitted {
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Converted {
     pub program: Program,
+    /// Number of steps before the ends of processes, VMs and NT handles that the recording ends with.
+    pub last_ends: usize,
     /// For each step of the program: index of its recorded step, from 0.
     pub origins: Vec<usize>,
     /// Recorded steps that woke a process, with that process.
@@ -82,19 +84,30 @@ pub fn program<'a>(
     let mut builder = Builder::new(title, config);
     let (mut origins, mut wakes, mut omitted) = (Vec::new(), Vec::new(), Vec::new());
     let mut ends = CallEnds::default();
+    let mut last_ends = LastEnds::default();
     let (mut last, mut end) = (0, 0);
     for (step, (now, input, effects)) in steps.into_iter().enumerate() {
-        if !matches!(input, Input::Deadline | Input::ProcessGone { .. } | Input::NtHandleClosed { .. })
-            && !is_barrier(input)
-        {
+        if !last_ends.continue_with(now, input) {
+            last_ends.steps.drain(..).for_each(|(input, effects)| builder.end.step(input, effects));
             builder.ended_last.clear();
         }
-        match builder.step(now, input, effects) {
+        if !matches!(input, Input::Deadline) && !is_barrier(input) {
+            builder.advance(now);
+        }
+        if last_ends.steps.is_empty() {
+            last_ends.from = builder.program.steps.len();
+        }
+        match builder.step(input, effects) {
             Ok(()) => ends.call(input, &builder.program),
             Err(why) => omitted.push(Omitted { step, why }),
         }
         ends.effects(step, input, effects);
-        builder.end.step(input, effects);
+        if last_ends.continue_with(now, input) {
+            last_ends.steps.push((input, effects));
+            last_ends.now = now;
+        } else {
+            builder.end.step(input, effects);
+        }
         origins.resize(builder.program.steps.len(), step);
         let woken = effects.events.iter().filter_map(|event| builder.processes.get(&event.process));
         wakes.extend(woken.map(|process| (step, *process)));
@@ -102,12 +115,39 @@ pub fn program<'a>(
     }
     // Deadlines that were due at the end are included.
     builder.advance(end);
+    if last_ends.steps.is_empty() {
+        last_ends.from = builder.program.steps.len();
+    }
     // A process that ended with the recording counts, because its last waits and values are the recording's.
     builder.processes.extend(std::mem::take(&mut builder.ended_last));
     let end = builder.end.end(&builder.processes);
     origins.resize(builder.program.steps.len(), last);
     let Builder { program, named: handles, process_ids, .. } = builder;
-    Converted { program, origins, wakes, ends: ends.found, omitted, end, handles, process_ids }
+    let last_ends = last_ends.from;
+    Converted { program, last_ends, origins, wakes, ends: ends.found, omitted, end, handles, process_ids }
+}
+
+/// The ends of processes, VMs and NT handles that a recording ends with.
+#[derive(Default)]
+struct LastEnds<'a> {
+    /// Inputs and effects, which are no part of the [`RecordedEnd`].
+    steps: Vec<(&'a Input, &'a Effects)>,
+    /// The index in the program of their first step.
+    from: usize,
+    /// Time of the last one.
+    now: Nanos,
+}
+
+impl LastEnds<'_> {
+    /// Whether an input is an end, or work of the ends before it.
+    fn continue_with(&self, now: Nanos, input: &Input) -> bool {
+        match input {
+            Input::ProcessGone { .. } | Input::VmDetached { .. } | Input::NtHandleClosed { .. } => true,
+            // At a later time, others do what an end made possible.
+            Input::Deadline => !self.steps.is_empty() && now == self.now,
+            input => !self.steps.is_empty() && is_barrier(input),
+        }
+    }
 }
 
 struct Builder<'a> {
@@ -132,7 +172,7 @@ struct Builder<'a> {
     /// GPU addresses that calls returned.
     addresses: BTreeMap<(ProcessId, u64), Binding>,
     end: EndSoFar,
-    /// Processes that ended since the last input that is no end.
+    /// Processes that ended with the recording, if nothing follows.
     ended_last: Vec<(ProcessId, Process)>,
 }
 
@@ -176,18 +216,17 @@ impl<'a> Builder<'a> {
         Ok(())
     }
 
-    fn step(&mut self, now: Nanos, input: &Input, effects: &Effects) -> Result<(), &'static str> {
-        if is_barrier(input) {
-            return Ok(());
-        }
-        if !matches!(input, Input::Deadline) {
-            self.advance(now);
-        }
+    fn step(&mut self, input: &Input, effects: &Effects) -> Result<(), &'static str> {
         match input {
+            input if is_barrier(input) => {}
             Input::VmAttached { vm, name } => self.start_vm(*vm, name),
             Input::VmDetached { vm } => {
                 let vm = self.vms.remove(vm).ok_or("the end of a VM whose start is not there")?;
                 self.push(Action::Fault(Fault::CrashVm(vm)));
+                let is_in_vm = |_: &ProcessId, process: &mut Process| {
+                    self.program.processes[process.index()].vm == Some(vm)
+                };
+                self.ended_last.extend(self.processes.extract_if(.., is_in_vm));
             }
             Input::VmPaused { vm, paused: true } => return self.vm_fault(*vm, Fault::PauseVm),
             Input::VmPaused { vm, paused: false } => return self.vm_fault(*vm, Fault::ResumeVm),
