@@ -9,8 +9,9 @@ use dxgkrnl::{Effects, HostEvent, Input, Nanos, PlantedBug};
 
 use crate::fence_slots::{FenceCall, FenceSlots};
 use crate::host::{Host, KernelRun, SLOTS, answered_by_host};
+use crate::limits::DEADLINES_MAX;
 use crate::program::{Backend, Fault, Process, Program, Thread, Vm};
-use crate::world::{Answer, Done, Request, World, unsupported};
+use crate::world::{Answer, Done, Request, World, next_deadline_of, unsupported};
 
 /// Target of a wake.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -581,7 +582,9 @@ impl World for ModelWorld<'_> {
 
     fn advance(&mut self, nanos: Nanos) -> Done {
         let end = self.host.now + nanos;
+        let mut left = DEADLINES_MAX;
         while let Some(due) = self.host.due(end) {
+            left = next_deadline_of(left)?;
             self.host.now = due;
             self.input(Input::Deadline);
             self.read_acquired();

@@ -7,6 +7,7 @@ use d3dkmt::{Handle, NtStatus, ShareToken};
 use dxgkrnl::why::{Question, Why};
 use dxgkrnl::{Injection, Input, Nanos, Note, ProcessId, Snapshot};
 use proto::scenario_client::{BARRIER, Outcome, Task, Words};
+use scenario::limits::DEADLINES_MAX;
 use scenario::nt_handle_owners::NtHandleOwners;
 use scenario::program::{Backend, Fault, Process, Program, Thread, Vm};
 use scenario::world::{Answer, BackendError, Done, Request, World, unsupported};
@@ -373,8 +374,10 @@ impl<P: LiveBackend> World for LiveWorld<'_, P> {
     }
 
     fn advance(&mut self, nanos: Nanos) -> Done {
-        self.backend.daemon().advance(nanos);
-        Ok(())
+        match self.backend.daemon().kernel_host.advance_within(nanos, DEADLINES_MAX) {
+            true => Ok(()),
+            false => Err(BackendError::TooManyDeadlines),
+        }
     }
 
     fn fault(&mut self, fault: &Fault) -> Done {

@@ -266,6 +266,9 @@ fn run_looking<'a, W: World>(
             Verdict::Failed(Failure { line, what: format!("the {} backend failed: {what}", backend.name()) }),
             Vec::new(),
         ),
+        Err(Stop::BackendError(error @ BackendError::TooManyDeadlines)) => {
+            (Verdict::Failed(Failure { line, what: error.to_string() }), Vec::new())
+        }
         Err(Stop::BackendError(BackendError::NotStarted(what))) => (Verdict::Error(what), Vec::new()),
     };
     Ended { verdict, unchecked: run.unchecked, outcomes, answers: run.answers }
