@@ -223,10 +223,11 @@ impl<'a> Builder<'a> {
             Input::VmDetached { vm } => {
                 let vm = self.vms.remove(vm).ok_or("the end of a VM whose start is not there")?;
                 self.push(Action::Fault(Fault::CrashVm(vm)));
-                let is_in_vm = |_: &ProcessId, process: &mut Process| {
-                    self.program.processes[process.index()].vm == Some(vm)
-                };
-                self.ended_last.extend(self.processes.extract_if(.., is_in_vm));
+                self.processes.retain(|id, process| {
+                    let ends = self.program.processes[process.index()].vm == Some(vm);
+                    self.ended_last.extend(ends.then_some((*id, *process)));
+                    !ends
+                });
             }
             Input::VmPaused { vm, paused: true } => return self.vm_fault(*vm, Fault::PauseVm),
             Input::VmPaused { vm, paused: false } => return self.vm_fault(*vm, Fault::ResumeVm),

@@ -44,7 +44,8 @@ impl TraceFolder {
         }
         if name.len() > NAME_BYTES_MAX {
             let digest = digest(name.as_bytes());
-            name.truncate(name.floor_char_boundary(NAME_BYTES_MAX));
+            let end = (0..=NAME_BYTES_MAX).rev().find(|at| name.is_char_boundary(*at));
+            name.truncate(end.unwrap_or(0));
             name = format!("{name}-{digest:016x}");
         }
         let name = format!("{name}.{}.gvt", backend.name());
