@@ -549,10 +549,6 @@ impl KernelHost {
     }
 
     /// As [`KernelHost::advance`], up to this number of deadlines. Returns whether the time was reached.
-    ///
-    /// # Panics
-    ///
-    /// Panics if the daemon's clock is not [`Clock::Virtual`].
     pub fn advance_within(&self, nanos: Nanos, deadlines_max: u64) -> bool {
         assert_eq!(self.timer.clock(), Clock::Virtual, "only a virtual clock can be moved");
         let mut flush_list = FlushList::default();
