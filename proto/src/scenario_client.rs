@@ -15,6 +15,12 @@ mod wire {
     include!(concat!(env!("OUT_DIR"), "/gpupv.scenario_client.rs"));
 }
 
+/// The type of a barrier's call. The kernel knows no such type, and the language of scenarios refuses it.
+pub const BARRIER_STATE_TYPE: u32 = 0x6770_7576;
+
+/// The call of a scenario client's barrier; it is no call of the scenario.
+pub const BARRIER: Call = Call::GetDeviceState { device: Handle::NULL, state_type: BARRIER_STATE_TYPE };
+
 /// An order to one scenario client.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Order {

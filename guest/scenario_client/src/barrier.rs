@@ -12,7 +12,7 @@
 //! there is no rest. So at rest all remaining work waits for a message to arrive, and each thread with an order has
 //! sent its message.
 //!
-//! *The call*: `D3DKMTGetDeviceState` of the NULL device, which changes nothing. It follows those messages on the one
+//! *The call*: `D3DKMTGetDeviceState` of the NULL device and a type that no scenario has. It changes nothing. It follows those messages on the one
 //! stream, so the host has handled them all before it answers. The host decides under one lock and puts answers and
 //! wakes into the one stream back in that order; the library reads it in order. So once the answer has arrived, every
 //! wake that the host decided on before is read too.
@@ -32,6 +32,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use d3dkmt::NtStatus;
+use proto::scenario_client::BARRIER_STATE_TYPE;
 
 use crate::abi::{messages_sent, sdk, settle_events};
 
@@ -82,7 +83,7 @@ impl Barriers {
 
 /// Makes the barrier's call. True if it sent a message: the transport is not lost, and there was a broker.
 fn call() -> bool {
-    let mut state = sdk::D3DKMT_GETDEVICESTATE { StateType: 1, ..Default::default() };
+    let mut state = sdk::D3DKMT_GETDEVICESTATE { StateType: BARRIER_STATE_TYPE as i32, ..Default::default() };
     // SAFETY: the struct outlives the call.
     let status = NtStatus(unsafe { sdk::D3DKMTGetDeviceState(&mut state) } as u32);
     status != NtStatus::DEVICE_REMOVED && status != NtStatus::UNSUCCESSFUL

@@ -5,7 +5,7 @@ use std::fmt::{Display, Write as _};
 
 use d3dkmt::{Call, NtStatus, ShareToken};
 use drivers::{Drivers, Registry};
-use dxgkrnl::{Effects, Input, Kernel, Nanos, PlantedBug, ProcessId, VmId};
+use dxgkrnl::{Effects, Input, Kernel, Nanos, Note, PlantedBug, ProcessId, VmId};
 
 use crate::checker::{Checker, InputSummary};
 use crate::memory::Memory;
@@ -56,7 +56,7 @@ macro_rules! answered_by_host {
             self.host.kernel.next_deadline().map(|due| due.saturating_sub(self.host.now))
         }
 
-        fn take_notes(&mut self) -> Vec<String> {
+        fn take_notes(&mut self) -> Vec<dxgkrnl::Note> {
             std::mem::take(&mut self.host.notes)
         }
 
@@ -102,7 +102,7 @@ pub struct Host<'a> {
     pub now: Nanos,
     /// Effects of the last step.
     pub effects: Effects,
-    pub notes: Vec<String>,
+    pub notes: Vec<Note>,
     /// Owners of NT handles, without those of an earlier daemon, and the VM of each handle.
     nt_handle_owners: NtHandleOwners<ProcessId>,
     vm_of_handle: BTreeMap<ShareToken, VmId>,
@@ -352,7 +352,7 @@ impl<'a> Host<'a> {
             notes.iter().for_each(|note| log_line(log, self.now, note));
             driver_answers.iter().for_each(|answer| log_line(log, self.now, answer));
         }
-        self.notes.extend(self.effects.notes.drain(..).map(|note| note.text));
+        self.notes.append(&mut self.effects.notes);
     }
 
     /// Compares the kernel's tables: after each step, or after a number of steps that grows with the tables.

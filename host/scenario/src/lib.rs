@@ -44,6 +44,7 @@
 pub mod checker;
 pub mod choose;
 pub mod explore;
+mod fence_slots;
 pub mod from_trace;
 mod host;
 pub mod limits;

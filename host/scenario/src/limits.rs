@@ -30,5 +30,7 @@ pub const FAILURES_SHOWN_MAX: usize = 100;
 pub const PLACES_SHOWN_MAX: usize = 8;
 /// Interleavings that an exhaustive search runs.
 pub const INTERLEAVINGS_MAX: u64 = 1_000_000;
+/// Deadlines at which one step stops that advances time: nearly two days of a periodic fence at 60 Hz, within a minute.
+pub const DEADLINES_MAX: u64 = 10_000_000;
 /// Virtual time of a scenario: 10 years. The limit is arbitrary; later times would not overflow.
 pub const TIME_MAX_NS: u64 = 10 * 365 * 24 * 3600 * 1_000_000_000;

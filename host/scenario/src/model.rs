@@ -1,18 +1,17 @@
 //! The model backend: the kernel alone. A call is one step; wakes arrive at once, unless the process is frozen or its
 //! stream held.
 
-use std::collections::BTreeMap;
-
 use d3dkmt::{
-    AcquireOutcome, Call, CreatedSyncObject, EventId, GpuSignal, Handle, NtStatus, Reply, ShareToken,
-    WaitOutcome, WakeTarget,
+    AcquireOutcome, Call, EventId, GpuSignal, Handle, NtStatus, Reply, ShareToken, WaitOutcome, WakeTarget,
 };
 use drivers::Registry;
 use dxgkrnl::{Effects, HostEvent, Input, Nanos, PlantedBug};
 
+use crate::fence_slots::{FenceCall, FenceSlots};
 use crate::host::{Host, KernelRun, SLOTS, answered_by_host};
+use crate::limits::DEADLINES_MAX;
 use crate::program::{Backend, Fault, Process, Program, Thread, Vm};
-use crate::world::{Answer, Done, Request, World, fence_of, unsupported};
+use crate::world::{Answer, Done, Request, World, next_deadline_of, unsupported};
 
 /// Target of a wake.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -45,7 +44,7 @@ struct ClientProcess {
     wakes: u64,
     /// Its fence memory, which stays after its stream is lost, and the slot of each fence.
     memory: Vec<u64>,
-    slots: BTreeMap<Handle, u32>,
+    slots: FenceSlots,
     /// Wakes that are held back.
     undelivered: Vec<HostEvent>,
     /// Requests made while its stream is held.
@@ -284,11 +283,10 @@ impl<'a> ModelWorld<'a> {
             guest.next_event += 1;
             guest.targets.push((id, target));
         }
+        let of_fence = FenceCall::new(&call);
         let Some(answer) = self.call(thread, call) else { return };
         let guest = &mut self.guests[process.index()];
-        if let Some(CreatedSyncObject { object, slot: Some(slot), .. }) = fence_of(&answer.reply) {
-            guest.slots.insert(object, slot);
-        }
+        guest.slots.answered(of_fence, &answer);
         let sleeps = matches!(
             answer.reply,
             Reply::KeyedMutexAcquire { outcome: AcquireOutcome::Registered, .. }
@@ -584,7 +582,9 @@ impl World for ModelWorld<'_> {
 
     fn advance(&mut self, nanos: Nanos) -> Done {
         let end = self.host.now + nanos;
+        let mut left = DEADLINES_MAX;
         while let Some(due) = self.host.due(end) {
+            left = next_deadline_of(left)?;
             self.host.now = due;
             self.input(Input::Deadline);
             self.read_acquired();
@@ -601,8 +601,7 @@ impl World for ModelWorld<'_> {
 
     fn value(&mut self, process: Process, object: Handle) -> Done<Option<u64>> {
         let guest = &self.guests[process.index()];
-        let slot = guest.slots.get(&object);
-        Ok(slot.and_then(|slot| guest.memory.get(*slot as usize)).copied())
+        Ok(guest.slots.of(object).and_then(|slot| guest.memory.get(slot as usize)).copied())
     }
 
     fn slot(&mut self, process: Process, slot: u32) -> Done<Option<u64>> {

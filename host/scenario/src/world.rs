@@ -2,8 +2,9 @@
 
 use d3dkmt::{Call, CreatedSyncObject, Handle, NtStatus, Reply, ShareToken};
 use dxgkrnl::why::Why;
-use dxgkrnl::{Nanos, Snapshot};
+use dxgkrnl::{Nanos, Note, Snapshot};
 
+use crate::limits::DEADLINES_MAX;
 use crate::program::{Backend, Fault, Process, Program, Thread, Vm};
 
 /// A request to a thread, with all operands filled in.
@@ -52,6 +53,11 @@ pub enum BackendError {
     /// The machine could not start what the run needs: it has no process, descriptor or memory left.
     #[error("{0}")]
     NotStarted(String),
+    /// Time cannot be advanced as far as a step says.
+    #[error(
+        "expected that time advances, found: more than {DEADLINES_MAX} deadlines, the limit of one step: a fence is periodic, or work goes on for ever"
+    )]
+    TooManyDeadlines,
 }
 
 pub type Done<T = ()> = Result<T, BackendError>;
@@ -60,6 +66,11 @@ pub type Done<T = ()> = Result<T, BackendError>;
 /// process".
 pub fn unsupported<T>(what: impl Into<String>) -> Done<T> {
     Err(BackendError::Unsupported(what.into()))
+}
+
+/// Counts a deadline at which time stops, and returns how many may follow.
+pub(crate) fn next_deadline_of(left: u64) -> Done<u64> {
+    left.checked_sub(1).ok_or(BackendError::TooManyDeadlines)
 }
 
 /// One run of one program on one backend. VMs, processes and threads have the program's numbers.
@@ -91,7 +102,7 @@ pub trait World {
         Ok(())
     }
 
-    /// Advances virtual time, and stops at every deadline.
+    /// Advances virtual time, and stops at every deadline, [`DEADLINES_MAX`] at most.
     fn advance(&mut self, nanos: Nanos) -> Done;
     fn fault(&mut self, fault: &Fault) -> Done;
 
@@ -129,7 +140,7 @@ pub trait World {
     /// Explains why the waits of a process do not complete.
     fn why(&mut self, process: Process) -> Why;
     /// Returns the notes since the last call.
-    fn take_notes(&mut self) -> Vec<String>;
+    fn take_notes(&mut self) -> Vec<Note>;
     /// Returns the violations since the last call.
     fn take_violations(&mut self) -> Vec<String>;
 

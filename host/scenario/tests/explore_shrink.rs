@@ -2,7 +2,9 @@
 
 use dxgkrnl::PlantedBug;
 use scenario::Program;
-use scenario::explore::{Class, FailureMode, ModelBackend, chooser, failure, random, run_once, shrink};
+use scenario::explore::{
+    Class, FailureMode, ModelBackend, Plan, campaign, chooser, failure, random, run_once, shrink,
+};
 use scenario::script::{parse, print};
 
 /// Returns the class of the program's failure with a bug in the kernel.
@@ -114,4 +116,71 @@ forbidden F=2
     let expected = "litmus \"too much\"\nprocess p\np  D = device -> ok\np  F = fence D -> ok\nthread t in p\n\
                   race p | t\n     signal D F=2 -> anything | \nforbidden F=2\n";
     assert_eq!(shrunk_text(text), expected);
+}
+
+/// Explores a race by seed, and returns the outcome of its first failure, and that of the program it shrinks to.
+fn explored_and_shrunk(text: &str) -> (String, String, String) {
+    let program = parse(text).unwrap_or_else(|errors| panic!("{}", errors[0].render("test", text))).remove(0);
+    let plan = Plan {
+        program: Some(program),
+        crashes: false,
+        seeds: 0..200,
+        jobs: 1,
+        shard: None,
+        planted: None,
+        stop_after: 1,
+        commit: "0123abc".into(),
+        digest: 7,
+    };
+    let mut report = campaign(&ModelBackend::default(), &plan, &|_| {}).expect("the plan is sound");
+    let found = report.failures.remove(0);
+    let shrunk = parse(&found.shrunk).expect("it is a scenario").remove(0);
+    let seed = found.shrunk_seed;
+    let ended = run_once(&ModelBackend::default(), &shrunk, None, seed, &mut chooser(seed));
+    let after = failure(&ended).expect("it fails").what.clone();
+    (found.what, after, found.shrunk)
+}
+
+#[test]
+fn a_race_that_hangs_shrinks_to_one_that_hangs() {
+    let text = r#"litmus "rewind may leave a waiter asleep"
+process p
+process q
+thread t in p
+p  D = device         -> ok
+p  F = fence D shared -> ok
+p  N = share F        -> ok
+q  E = device         -> ok
+q  G = open E N       -> ok
+race p | t | q
+  signal D F=3 -> anything | W = wait D F>=3 -> ok | signal E G=1 rewind -> anything
+   | r = read F |
+allowed W=returned r=1, W=returned r=3
+"#;
+    let (found, after, shrunk) = explored_and_shrunk(text);
+    assert!(found.contains("W=asleep and r never started"), "{found}");
+    assert_eq!(after, "the race ended in W=asleep and x never started, which is not allowed", "{shrunk}");
+}
+
+#[test]
+fn a_race_that_ends_in_other_values_shrinks_to_one_that_ends_in_them() {
+    let text = r#"litmus "message passing, one outcome forgotten"
+process p
+process q
+p  D = device         -> ok
+p  F = fence D shared -> ok
+p  G = fence D shared -> ok
+p  N = share F        -> ok
+p  M = share G        -> ok
+q  E = device         -> ok
+q  X = open E N       -> ok
+q  Y = open E M       -> ok
+race p | q
+  signal D F=1 -> ok | r0 = read Y
+  signal D G=1 -> ok | r1 = read X
+allowed r0=0 r1=0, r0=1 r1=1
+"#;
+    let (found, after, shrunk) = explored_and_shrunk(text);
+    assert!(found.contains("r0=0 r1=1"), "{found}");
+    assert_eq!(after, "the race ended in x=0 y=1, which is not allowed", "{shrunk}");
 }

@@ -102,7 +102,7 @@ impl World for SlowWorld<'_> {
     fn snapshot(&mut self) -> Snapshot {
         self.model.snapshot()
     }
-    fn take_notes(&mut self) -> Vec<String> {
+    fn take_notes(&mut self) -> Vec<dxgkrnl::Note> {
         self.model.take_notes()
     }
     fn take_violations(&mut self) -> Vec<String> {
@@ -160,6 +160,9 @@ fn an_allowed_outcome_that_is_never_reached_is_a_failure() {
         unlike.to_string(),
         "line 10: the outcome x=3 W=ok is allowed, but not reached in any of 12 interleavings"
     );
+    let failure = unlike.into_failure();
+    assert_eq!(failure.line, 10, "reports show this line");
+    assert!(failure.what.starts_with("the outcome x=3 W=ok"), "{failure}");
 }
 
 #[test]

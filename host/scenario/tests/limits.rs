@@ -1,6 +1,10 @@
 //! Tests every limit of `scenario::limits` that a file can reach: the maximum is accepted, and one more is refused.
 
+use scenario::Verdict;
+use scenario::choose::First;
 use scenario::limits::*;
+use scenario::model::ModelWorld;
+use scenario::run::run;
 use scenario::script::parse;
 
 /// Checks that `most` is accepted, and that `more` is refused with this message.
@@ -140,6 +144,24 @@ fn time_of_a_scenario() {
     check(&at(seconds), &at(seconds + 1), "ten years at most");
     let delay = |seconds: u64| file(["process p".into(), format!("fault delay p {seconds}s")]);
     check(&delay(seconds), &delay(seconds + 1), "ten years at most");
+}
+
+#[test]
+#[ignore = "twenty million deadlines take a minute"]
+fn deadlines_of_one_step() {
+    let text = file([
+        "config target 0 vsync=1us".into(),
+        "process p".into(),
+        "p D = device -> ok".into(),
+        "p A = open_adapter 0 -> ok".into(),
+        "p F = object D PERIODIC_MONITORED_FENCE adapter=A target=0 -> ok".into(),
+        format!("at {}us", DEADLINES_MAX - 1),
+        format!("+{}us", DEADLINES_MAX + 1),
+    ]);
+    let program = parse(&text).expect("it is a scenario").remove(0);
+    let verdict = run(&program, &mut ModelWorld::new(&program, None).unchecked(), &mut First).verdict;
+    let Verdict::Failed(failure) = verdict else { panic!("it passed") };
+    assert!(failure.line == 8 && failure.what.contains("more than 10000000 deadlines"), "{failure}");
 }
 
 #[test]

@@ -327,3 +327,55 @@ expect M no message
 "#,
     );
 }
+
+#[test]
+fn a_destroyed_fence_has_no_value_not_even_of_the_next_fence() {
+    const BEFORE: &str =
+        "scenario \"destroyed\"\nprocess p\np  D = device -> ok\np  F = fence D initial=4 -> ok\n";
+    for (ends, reads) in [
+        ("p  destroy F -> ok\n", "expect F = 4\n"),
+        ("p  destroy F -> ok\np  G = fence D initial=9 -> ok\n", "expect F = 9\n"),
+        ("p  destroy_device D -> ok\n", "expect F = 4\n"),
+        ("p  destroy F -> ok\n", "p  r = read F\n"),
+    ] {
+        let text = format!("{BEFORE}{ends}{reads}");
+        let line = text.lines().count() as u32;
+        fails_in(line, "it has no value in memory", &text);
+        let program = programs(&text).remove(0);
+        let Verdict::Failed(failure) =
+            run(&program, &mut LinkWorld::new(&program, None, 0), &mut First).verdict
+        else {
+            panic!("it passed on link:\n{text}");
+        };
+        assert!(
+            failure.line == line && failure.what.contains("it has no value in memory"),
+            "link: {failure}"
+        );
+    }
+    passes(&format!(
+        "{BEFORE}p  destroy null -> INVALID_PARAMETER\np  destroy_device F -> INVALID_PARAMETER\nexpect F = 4\n"
+    ));
+}
+
+#[test]
+fn the_reason_of_a_refusal_is_that_call_s_own() {
+    let refused = "p  signal D F=5 -> ok\np  signal D F=4 -> INVALID_PARAMETER\n";
+    let of_other = "process q\nq  E = device -> ok\nq  G = fence E -> ok\nq  signal E G=5 -> ok\n\
+                    q  signal E G=4 -> INVALID_PARAMETER\n";
+    const BEFORE: &str =
+        "scenario \"reasons\"\nprocess p\nthread t in p\np  D = device -> ok\np  F = fence D -> ok\n";
+    let what = |lines: &str| {
+        let text = format!("{BEFORE}{lines}");
+        let Verdict::Failed(failure) = verdicts(&text).remove(0) else { panic!("it passed:\n{text}") };
+        failure.what
+    };
+    let removed = "expected ok, found: answers DEVICE_REMOVED";
+    // A lost stream has no reason, whatever was refused before.
+    assert_eq!(what(&format!("{refused}fault cut p\np  signal D F=6 -> ok\n")), removed);
+    assert_eq!(what(&format!("{of_other}fault cut p\np  signal D F=6 -> ok\n")), removed);
+    // In a race, a call has the reason of its own refusal too.
+    let text = "litmus \"reasons\"\nprocess p\nthread t in p\np  D = device -> ok\nrace p | t\n\
+                  W = wait null null>=1 -> ok |\n  destroy null -> INVALID_PARAMETER |\nallowed W=returned\n";
+    let Verdict::Failed(failure) = verdicts(text).remove(0) else { panic!("it passed") };
+    assert!(failure.line == 6 && failure.what.contains("is no device handle"), "{failure}");
+}

@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 
 use drivers::Registry;
 use dxgkrnl::why;
+use proto::scenario_client::BARRIER;
 use scenario::choose::{First, Random};
 use scenario::explore::recording::{Kept, NotReduced, StuckWait, difference_at_end, reduce, wrong};
 use scenario::explore::reorder::{Budget, Change, Outcome, Reordered, reorder};
@@ -12,7 +13,7 @@ use scenario::from_trace::{self, Converted};
 use scenario::model::ModelWorld;
 use scenario::program::{Binding, Process};
 use scenario::run::{AtEnd, Waiting, run};
-use scenario::script::parse;
+use scenario::script::{parse, print};
 use scenario::{Program, Verdict};
 
 fn read(text: &str) -> Program {
@@ -585,4 +586,83 @@ fn a_process_that_its_guests_kernel_froze_is_omitted() {
         from_trace::program("frozen", &Config::default(), inputs.iter().map(|input| (0, input, &effects)));
     let [omitted] = &converted.omitted[..] else { panic!("{:?}", converted.omitted) };
     assert_eq!((omitted.step, converted.program.steps.len()), (1, 1), "{omitted:?}");
+}
+
+#[test]
+fn a_barrier_of_the_runner_is_no_step() {
+    let program =
+        read("scenario \"x\"\nprocess p\np  D = device -> ok\np  device_state null -> INVALID_PARAMETER\n");
+    let mut world = ModelWorld::new(&program, None).recording();
+    assert_eq!(run(&program, &mut world, &mut First).verdict, Verdict::Passed);
+    let mut steps = world.steps().to_vec();
+    let convert = |steps: &[(dxgkrnl::Nanos, dxgkrnl::Input, dxgkrnl::Effects)]| {
+        let steps = steps.iter().map(|(now, input, effects)| (*now, input, effects));
+        from_trace::program("a recording", &program.setting.kernel, steps).program
+    };
+    let plain = convert(&steps);
+    // On local each step of the scenario is followed by one.
+    for at in (0..steps.len()).rev() {
+        let (now, input, effects) = steps[at].clone();
+        if let dxgkrnl::Input::Call { process, request, .. } = input {
+            let barrier = dxgkrnl::Input::Call { process, request: request + 1000, call: BARRIER };
+            steps.insert(at + 1, (now, barrier, effects));
+        }
+    }
+    assert_eq!(convert(&steps), plain);
+    assert_eq!(
+        plain.steps.iter().filter(|step| matches!(step.action, scenario::program::Action::Act(_))).count(),
+        3
+    );
+}
+
+/// Two processes have one NT handle of a fence that a queue waits for.
+const SHARED_HANDLE: &str = "scenario \"x\"\nprocess p\nprocess r\np  D = device -> ok\nr  X = device -> ok\n\
+                             p  F = fence D shared -> ok\np  N = share F -> ok\nr  O = open X N -> ok\n\
+                             r  G = fence X -> ok\nr  C = context X 3D -> ok\n\
+                             r  gpu_wait C O>=9 -> ok\nr  gpu_signal C G=1 -> ok\n";
+
+#[test]
+fn every_process_that_has_an_nt_handle_closes_it() {
+    for (closes, count) in [
+        ("p  close_share N -> ok\nr  close_share N -> ok\np  destroy F -> ok\n", 2),
+        ("fault kill p\nr  close_share N -> ok\n", 1),
+    ] {
+        let converted = recorded(&format!("{SHARED_HANDLE}{closes}r  destroy O -> ok\nexpect G = 1\n"));
+        assert_eq!(difference_at_end(&converted, &Registry::default()), None, "{closes}");
+        let text = print(&converted.program);
+        assert_eq!(text.matches("close_share").count(), count, "{text}");
+    }
+}
+
+/// Converts all of a scenario's recording, with the ends of its processes.
+fn recorded_with_ends(text: &str) -> Converted {
+    let program = read(text);
+    let mut world = ModelWorld::new(&program, None).recording();
+    assert_eq!(run(&program, &mut world, &mut First).verdict, Verdict::Passed, "{text}");
+    let steps = world.steps().iter().map(|(now, input, effects)| (*now, input, effects));
+    from_trace::program("a recording", &program.setting.kernel, steps)
+}
+
+#[test]
+fn what_an_end_leaves_to_others_is_part_of_the_end_of_a_recording() {
+    // The engine is free once the process or its VM has ended.
+    for end in ["fault kill p", "exit p", "fault crash A"] {
+        let text = format!(
+            "scenario \"x\"\nvm A\nvm B\nprocess p in A\nprocess q in B\nthread t in p\nthread u in q\n\
+             p  D = device -> ok\nq  E = device -> ok\np  F = fence D -> ok\nq  G = fence E -> ok\n\
+             p  C = context D 3D -> ok\nq  X = context E 3D -> ok\nt  W = wait D F>=1 -> blocks\n\
+             u  V = wait E G>=1 -> blocks\np  submit C hang -> ok\nq  submit X busy(1ms) write(G, 1) -> ok\n\
+             {end}\n+1ms\nexpect V returned ok\n"
+        );
+        for converted in [recorded(&text), recorded_with_ends(&text)] {
+            assert_eq!(difference_at_end(&converted, &Registry::default()), None, "{end}");
+        }
+    }
+    // Nothing happens between these two ends.
+    let text = "scenario \"x\"\nprocess p\nprocess q\nthread t in p\np  D = device -> ok\np  F = fence D -> ok\n\
+                t  W = wait D F>=1 -> blocks\nfault kill p\n+1ms\nfault kill q\n";
+    let converted = recorded_with_ends(text);
+    assert_eq!(difference_at_end(&converted, &Registry::default()), None);
+    let hang = wrong(&converted.program, &Registry::default());
+    assert_eq!(hang, [], "{hang:?}");
 }

@@ -174,8 +174,9 @@ fn a_recording_is_shrunk_to_a_scenario_that_reproduces_the_failure() {
     let output = command(&["trace", "shrink"], &trace, &[]);
     code(&output, 2);
     assert!(stderr(&output).contains("nothing is stuck at its end"), "{}", stderr(&output));
-    // The place behind step N is --at N for `why` and seq=N+1 for --until.
-    assert!(stderr(&output).contains("--at 120` shows one, use --until seq=121"), "{}", stderr(&output));
+    // The place behind step N is --at N for `why` and seq=N+1 for --until. The waiting process ends in step 22.
+    assert!(stderr(&output).contains("--at 21` shows one, use --until seq=22"), "{}", stderr(&output));
+    code(&command(&["why"], &trace, &["--at", "21"]), 1);
     code(&command(&["why"], &trace, &["--at", &(behind - 1).to_string()]), 1);
     let output = command(&["trace", "shrink"], &trace, &["--until", &until, "--keep", "cycle"]);
     code(&output, 2);

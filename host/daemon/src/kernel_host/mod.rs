@@ -545,15 +545,24 @@ impl KernelHost {
     ///
     /// Panics if the daemon's clock is not [`Clock::Virtual`].
     pub fn advance(&self, nanos: Nanos) {
+        self.advance_within(nanos, u64::MAX);
+    }
+
+    /// As [`KernelHost::advance`], up to this number of deadlines. Returns whether the time was reached.
+    pub fn advance_within(&self, nanos: Nanos, deadlines_max: u64) -> bool {
         assert_eq!(self.timer.clock(), Clock::Virtual, "only a virtual clock can be moved");
         let mut flush_list = FlushList::default();
         let mut host_state = self.lock();
         let end = self.timer.now().saturating_add(nanos);
+        let mut left = deadlines_max;
         while let Some(due) = host_state.kernel.next_deadline().filter(|due| *due <= end) {
+            let Some(fewer) = left.checked_sub(1) else { return false };
+            left = fewer;
             self.timer.move_to(self.timer.now().max(due));
             self.step(&mut host_state, Input::Deadline, &mut flush_list);
         }
         self.timer.move_to(end);
+        true
     }
 
     /// Replaces the kernel by a new one with the same VMs and nothing else; a virtual clock restarts at 0. Process

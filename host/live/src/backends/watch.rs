@@ -4,8 +4,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
-use d3dkmt::{AcquireOutcome, Call, Handle, Reply, WaitOutcome};
-use dxgkrnl::{Effects, Input, Nanos, ProcessId};
+use d3dkmt::{AcquireOutcome, Call, Reply, WaitOutcome};
+use dxgkrnl::{Effects, Input, Nanos, Note, ProcessId};
+use proto::scenario_client::BARRIER;
 use scenario::checker::{Checker, InputSummary, may_wait};
 
 use daemon::Observer;
@@ -23,7 +24,7 @@ struct WatchState {
     registered: BTreeMap<ProcessId, u64>,
     /// Processes woken since [`Watch::take_woken`] was last called.
     woken: BTreeSet<ProcessId>,
-    notes: Vec<String>,
+    notes: Vec<Note>,
     /// Number of NT handles of shared objects.
     nt_handles: usize,
 }
@@ -66,7 +67,7 @@ impl Watch {
         std::mem::take(&mut self.lock().woken)
     }
 
-    pub fn take_notes(&self) -> Vec<String> {
+    pub fn take_notes(&self) -> Vec<Note> {
         std::mem::take(&mut self.lock().notes)
     }
 
@@ -98,13 +99,6 @@ impl Watch {
     }
 }
 
-/// The call of a scenario client's barrier; it is no call of the scenario.
-pub const BARRIER: Call = Call::GetDeviceState { device: Handle::NULL, state_type: 1 };
-
-fn is_barrier(input: &Input) -> bool {
-    matches!(input, Input::Call { call: Call::GetDeviceState { device: Handle::NULL, .. }, .. })
-}
-
 /// Whether the caller now sleeps until a wake.
 fn sleeps(reply: &Reply) -> bool {
     match reply {
@@ -125,7 +119,11 @@ pub fn may_sleep(call: &Call) -> bool {
 impl Observer for Watch {
     fn step(&self, _now: Nanos, input: &Input, effects: &Effects, kernel: &DaemonKernel) {
         let is_quiet = effects.events.is_empty() && effects.stores.is_empty() && effects.answers.len() <= 1;
-        if is_barrier(input) && is_quiet {
+        let barrier_of = match input {
+            Input::Call { process, call: BARRIER, .. } => Some(*process),
+            _ => None,
+        };
+        if barrier_of.is_some() && is_quiet {
             return;
         }
         let mut state = self.lock();
@@ -152,7 +150,11 @@ impl Observer for Watch {
                 *state.registered.entry(answer.process).or_default() += 1;
             }
         }
-        state.notes.extend(effects.notes.iter().map(|note| note.text.clone()));
+        let is_of_barrier = |note: &Note| {
+            barrier_of.is_some() && note.process == barrier_of && note.text.contains("is no device handle")
+        };
+        let notes = effects.notes.iter().filter(|note| !is_of_barrier(note));
+        state.notes.extend(notes.cloned());
         match input {
             Input::ProcessAttached { process, pid, .. } => {
                 state.attached.insert(*process, *pid);

@@ -5,8 +5,9 @@ use std::time::Instant;
 
 use d3dkmt::{Handle, NtStatus, ShareToken};
 use dxgkrnl::why::{Question, Why};
-use dxgkrnl::{Injection, Input, Nanos, ProcessId, Snapshot};
-use proto::scenario_client::{Outcome, Task, Words};
+use dxgkrnl::{Injection, Input, Nanos, Note, ProcessId, Snapshot};
+use proto::scenario_client::{BARRIER, Outcome, Task, Words};
+use scenario::limits::DEADLINES_MAX;
 use scenario::nt_handle_owners::NtHandleOwners;
 use scenario::program::{Backend, Fault, Process, Program, Thread, Vm};
 use scenario::world::{Answer, BackendError, Done, Request, World, unsupported};
@@ -289,7 +290,7 @@ impl<P: LiveBackend> World for LiveWorld<'_, P> {
         let pipes = self.backend.spawn(&info.name, info.vm)?;
         let mut scenario_client = ScenarioClient::new(&info.name, pipes);
         // The first call attaches the process. It is a barrier's call, so it belongs to no step.
-        scenario_client.serve(Task::Call { call: super::watch::BARRIER, event: None })?;
+        scenario_client.serve(Task::Call { call: BARRIER, event: None })?;
         let messages_before = scenario_client.value(Task::MessagesSent)?.unwrap_or(0);
         let Some(id) = self.watch.attached(scenario_client.pid(), &self.numbers) else {
             return Err(BackendError::Broken(format!("process {} did not attach", info.name)));
@@ -373,8 +374,10 @@ impl<P: LiveBackend> World for LiveWorld<'_, P> {
     }
 
     fn advance(&mut self, nanos: Nanos) -> Done {
-        self.backend.daemon().advance(nanos);
-        Ok(())
+        match self.backend.daemon().kernel_host.advance_within(nanos, DEADLINES_MAX) {
+            true => Ok(()),
+            false => Err(BackendError::TooManyDeadlines),
+        }
     }
 
     fn fault(&mut self, fault: &Fault) -> Done {
@@ -486,7 +489,7 @@ impl<P: LiveBackend> World for LiveWorld<'_, P> {
         self.backend.daemon().kernel_host.views().why(&Question::unlimited(process))
     }
 
-    fn take_notes(&mut self) -> Vec<String> {
+    fn take_notes(&mut self) -> Vec<Note> {
         self.watch.take_notes()
     }
 

@@ -5,6 +5,9 @@ use serde::{Deserialize, Serialize};
 use crate::program::Program;
 use crate::run::Failure;
 
+/// How the text of an outcome begins.
+const OUTCOME: &str = "the race ended in ";
+
 /// A class of failures. Reports have its name.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 #[serde(into = "&'static str", try_from = "String")]
@@ -75,7 +78,7 @@ impl Class {
             || what.contains("nothing is left")
         {
             Class::LeftBehind
-        } else if what.starts_with("the race ended in") {
+        } else if what.starts_with(OUTCOME) {
             Class::Outcome
         } else if what.starts_with("the ") && what.contains(" backend ") {
             Class::Backend
@@ -107,7 +110,8 @@ impl TryFrom<String> for Class {
 pub struct FailureMode {
     pub class: Class,
     /// For an expectation: the masked text of what was expected, and a summary of what was found. For a panic: its masked
-    /// message. Two lines can answer INVALID_PARAMETER for different reasons, and two panics have different causes.
+    /// message. For an outcome: its terms, with their values. Two lines can answer INVALID_PARAMETER for different reasons,
+    /// two panics have different causes, and a race that hangs is no race that reads a wrong value.
     reason: Option<String>,
 }
 
@@ -127,13 +131,16 @@ impl FailureMode {
                 Some(format!("{}: {}", masked(expected, program), summary(expected, found, program)))
             }
             Class::Panic => Some(without_numbers(what)),
+            Class::Outcome => {
+                let ended = what.split_once(OUTCOME).map_or(what, |(_, ended)| ended);
+                Some(without_words(ended, |word| mask_of_name(word, program)))
+            }
             Class::LostWake
             | Class::EarlyWake
             | Class::DoubleWake
             | Class::StaleValue
             | Class::Answers
             | Class::LeftBehind
-            | Class::Outcome
             | Class::Backend => None,
         };
         FailureMode { class, reason }
@@ -173,32 +180,36 @@ fn number(text: &str) -> Option<u64> {
 
 /// Replaces numbers, and the program's names.
 fn masked(text: &str, program: &Program) -> String {
-    without_words(text, |word| {
-        let is_named = |name: &str| name == word;
-        if let Some(named) = program.bindings.iter().find(|named| is_named(&named.name)) {
-            return Some(format!("<{:?}>", named.kind));
-        }
-        let is_thread = program.threads.iter().any(|thread| is_named(&thread.name));
-        let is_process = program.processes.iter().any(|process| is_named(&process.name));
-        (is_thread || is_process).then(|| "<thread>".into())
-    })
+    without_words(text, |word| mask_of_number(word).or_else(|| mask_of_name(word, program)))
 }
 
-/// Replaces numbers by `#`, because handles and values change when something is removed. A digit within a word is no
-/// number.
+/// Replaces numbers by `#`, because handles and values change when something is removed.
 fn without_numbers(text: &str) -> String {
-    without_words(text, |_| None)
+    without_words(text, mask_of_number)
 }
 
-/// Replaces numbers by `#`, and words by what `replaced` returns for them.
+/// A digit within a word is no number.
+fn mask_of_number(word: &str) -> Option<String> {
+    word.starts_with(|letter: char| letter.is_ascii_digit()).then(|| "#".into())
+}
+
+fn mask_of_name(word: &str, program: &Program) -> Option<String> {
+    let is_named = |name: &str| name == word;
+    if let Some(named) = program.bindings.iter().find(|named| is_named(&named.name)) {
+        return Some(format!("<{:?}>", named.kind));
+    }
+    let is_thread = program.threads.iter().any(|thread| is_named(&thread.name));
+    let is_process = program.processes.iter().any(|process| is_named(&process.name));
+    (is_thread || is_process).then(|| "<thread>".into())
+}
+
+/// Replaces words by what `replaced` returns for them.
 fn without_words(text: &str, replaced: impl Fn(&str) -> Option<String>) -> String {
     let is_word = |letter: char| letter.is_alphanumeric() || letter == '_';
     let mut masked = String::new();
     for part in text.split_inclusive(|letter| !is_word(letter)) {
         let word = part.trim_end_matches(|letter| !is_word(letter));
-        let is_number = word.starts_with(|letter: char| letter.is_ascii_digit());
-        let mask = if is_number { Some("#".into()) } else { replaced(word) };
-        masked.push_str(mask.as_deref().unwrap_or(word));
+        masked.push_str(replaced(word).as_deref().unwrap_or(word));
         masked.push_str(&part[word.len()..]);
     }
     masked

@@ -47,8 +47,17 @@ impl Unlike {
     pub fn into_failure(self) -> Failure {
         match self {
             Unlike::Fails { failure, .. } => failure,
-            Unlike::NeverReached { .. } | Unlike::TooMany { .. } => {
-                Failure { line: 0, what: self.to_string() }
+            Unlike::NeverReached { line, outcome, interleavings } => {
+                let what = format!(
+                    "the outcome {outcome} is allowed, but not reached in any of {interleavings} interleavings"
+                );
+                Failure { line, what }
+            }
+            Unlike::TooMany { most } => {
+                let what = format!(
+                    "the race has more than {most} interleavings, the limit: make it shorter, or explore by seeds"
+                );
+                Failure { line: 0, what }
             }
         }
     }
@@ -60,14 +69,7 @@ impl fmt::Display for Unlike {
             Unlike::Fails { interleaving, failure, .. } => {
                 write!(f, "interleaving {interleaving}: {failure}")
             }
-            Unlike::NeverReached { line, outcome, interleavings } => write!(
-                f,
-                "line {line}: the outcome {outcome} is allowed, but not reached in any of {interleavings} interleavings"
-            ),
-            Unlike::TooMany { most } => write!(
-                f,
-                "the race has more than {most} interleavings, the limit: make it shorter, or explore by seeds"
-            ),
+            Unlike::NeverReached { .. } | Unlike::TooMany { .. } => self.clone().into_failure().fmt(f),
         }
     }
 }

@@ -243,11 +243,7 @@ pub fn wrong(program: &Program, drivers: &Registry) -> Vec<Kept> {
 /// recording.
 pub fn difference_at_end(converted: &Converted, drivers: &Registry) -> Option<String> {
     let mut program = converted.program.clone();
-    let ends = program.steps.iter().rev().take_while(|step| super::reorder::is_end(step)).count();
-    program.steps.truncate(program.steps.len() - ends);
-    // Time passed before the ends.
-    let passed = converted.program.steps[program.steps.len()..].iter();
-    program.steps.extend(passed.filter(|step| matches!(step.action, Action::Advance(_))).cloned());
+    program.steps.truncate(converted.last_ends);
     expect_nothing(&mut program);
     let (_, at_end) = run_unchecked(&program, drivers, false);
     at_end.and_then(|at_end| converted.end.difference(&converted.program, &at_end))

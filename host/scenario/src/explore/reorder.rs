@@ -218,7 +218,7 @@ fn recorded_run(converted: &Converted, drivers: &Registry) -> (Program, Recorded
     (program, run)
 }
 
-pub(super) fn is_end(step: &Step) -> bool {
+fn is_end(step: &Step) -> bool {
     match &step.action {
         Action::Exit(_) | Action::Fault(Fault::Kill(_) | Fault::CrashVm(_)) | Action::Advance(_) => true,
         Action::Act(Act { operation, .. }) => matches!(operation, Operation::CloseShare { .. }),

@@ -8,10 +8,11 @@ mod call_ends;
 mod end;
 mod recorded_calls;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use d3dkmt::{AcquireOutcome, EventId, Handle, NtStatus, Reply, ShareToken};
 use dxgkrnl::{Config, Effects, Features, Input, Nanos, ProcessId, VmId};
+use proto::scenario_client::BARRIER;
 
 use crate::checker::may_wait_for_work;
 use crate::program::{
@@ -37,6 +38,8 @@ pub struct Omitted {
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Converted {
     pub program: Program,
+    /// Number of steps before the ends of processes, VMs and NT handles that the recording ends with.
+    pub last_ends: usize,
     /// For each step of the program: index of its recorded step, from 0.
     pub origins: Vec<usize>,
     /// Recorded steps that woke a process, with that process.
@@ -81,17 +84,30 @@ pub fn program<'a>(
     let mut builder = Builder::new(title, config);
     let (mut origins, mut wakes, mut omitted) = (Vec::new(), Vec::new(), Vec::new());
     let mut ends = CallEnds::default();
+    let mut last_ends = LastEnds::default();
     let (mut last, mut end) = (0, 0);
     for (step, (now, input, effects)) in steps.into_iter().enumerate() {
-        if !matches!(input, Input::Deadline | Input::ProcessGone { .. } | Input::NtHandleClosed { .. }) {
+        if !last_ends.continue_with(now, input) {
+            last_ends.steps.drain(..).for_each(|(input, effects)| builder.end.step(input, effects));
             builder.ended_last.clear();
         }
-        match builder.step(now, input, effects) {
+        if !matches!(input, Input::Deadline) && !is_barrier(input) {
+            builder.advance(now);
+        }
+        if last_ends.steps.is_empty() {
+            last_ends.from = builder.program.steps.len();
+        }
+        match builder.step(input, effects) {
             Ok(()) => ends.call(input, &builder.program),
             Err(why) => omitted.push(Omitted { step, why }),
         }
         ends.effects(step, input, effects);
-        builder.end.step(input, effects);
+        if last_ends.continue_with(now, input) {
+            last_ends.steps.push((input, effects));
+            last_ends.now = now;
+        } else {
+            builder.end.step(input, effects);
+        }
         origins.resize(builder.program.steps.len(), step);
         let woken = effects.events.iter().filter_map(|event| builder.processes.get(&event.process));
         wakes.extend(woken.map(|process| (step, *process)));
@@ -99,12 +115,39 @@ pub fn program<'a>(
     }
     // Deadlines that were due at the end are included.
     builder.advance(end);
+    if last_ends.steps.is_empty() {
+        last_ends.from = builder.program.steps.len();
+    }
     // A process that ended with the recording counts, because its last waits and values are the recording's.
     builder.processes.extend(std::mem::take(&mut builder.ended_last));
     let end = builder.end.end(&builder.processes);
     origins.resize(builder.program.steps.len(), last);
     let Builder { program, named: handles, process_ids, .. } = builder;
-    Converted { program, origins, wakes, ends: ends.found, omitted, end, handles, process_ids }
+    let last_ends = last_ends.from;
+    Converted { program, last_ends, origins, wakes, ends: ends.found, omitted, end, handles, process_ids }
+}
+
+/// The ends of processes, VMs and NT handles that a recording ends with.
+#[derive(Default)]
+struct LastEnds<'a> {
+    /// Inputs and effects, which are no part of the [`RecordedEnd`].
+    steps: Vec<(&'a Input, &'a Effects)>,
+    /// The index in the program of their first step.
+    from: usize,
+    /// Time of the last one.
+    now: Nanos,
+}
+
+impl LastEnds<'_> {
+    /// Whether an input is an end, or work of the ends before it.
+    fn continue_with(&self, now: Nanos, input: &Input) -> bool {
+        match input {
+            Input::ProcessGone { .. } | Input::VmDetached { .. } | Input::NtHandleClosed { .. } => true,
+            // At a later time, others do what an end made possible.
+            Input::Deadline => !self.steps.is_empty() && now == self.now,
+            input => !self.steps.is_empty() && is_barrier(input),
+        }
+    }
 }
 
 struct Builder<'a> {
@@ -121,14 +164,15 @@ struct Builder<'a> {
     named: BTreeMap<Binding, (ProcessId, Handle)>,
     /// Process and local handle of each global handle.
     globals: BTreeMap<Handle, (ProcessId, Handle)>,
-    shares: BTreeMap<ShareToken, Binding>,
+    /// NT handles, each with the processes that have used it.
+    shares: BTreeMap<ShareToken, (Binding, BTreeSet<ProcessId>)>,
     events: BTreeMap<(ProcessId, EventId), Binding>,
     /// Fence at each GPU address of a process.
     fences: BTreeMap<(ProcessId, u64), Binding>,
     /// GPU addresses that calls returned.
     addresses: BTreeMap<(ProcessId, u64), Binding>,
     end: EndSoFar,
-    /// Processes that ended since the last input that is no end.
+    /// Processes that ended with the recording, if nothing follows.
     ended_last: Vec<(ProcessId, Process)>,
 }
 
@@ -172,15 +216,18 @@ impl<'a> Builder<'a> {
         Ok(())
     }
 
-    fn step(&mut self, now: Nanos, input: &Input, effects: &Effects) -> Result<(), &'static str> {
-        if !matches!(input, Input::Deadline) {
-            self.advance(now);
-        }
+    fn step(&mut self, input: &Input, effects: &Effects) -> Result<(), &'static str> {
         match input {
+            input if is_barrier(input) => {}
             Input::VmAttached { vm, name } => self.start_vm(*vm, name),
             Input::VmDetached { vm } => {
                 let vm = self.vms.remove(vm).ok_or("the end of a VM whose start is not there")?;
                 self.push(Action::Fault(Fault::CrashVm(vm)));
+                self.processes.retain(|id, process| {
+                    let ends = self.program.processes[process.index()].vm == Some(vm);
+                    self.ended_last.extend(ends.then_some((*id, *process)));
+                    !ends
+                });
             }
             Input::VmPaused { vm, paused: true } => return self.vm_fault(*vm, Fault::PauseVm),
             Input::VmPaused { vm, paused: false } => return self.vm_fault(*vm, Fault::ResumeVm),
@@ -216,20 +263,14 @@ impl<'a> Builder<'a> {
                 }
             }
             Input::NtHandleClosed { token, .. } => {
-                let share = *self.shares.get(token).ok_or("the end of an NT handle that nobody made")?;
-                let thread = self.program.bindings[share.index()].thread;
-                let holder = self.program.process_of(thread);
-                if !self.processes.values().any(|alive| *alive == holder) {
-                    // The end of its owner closed it.
-                    return Ok(());
+                let made = self.shares.get(token).ok_or("the end of an NT handle that nobody made")?;
+                let (share, owners) = (Share(made.0), made.1.clone());
+                for owner in owners {
+                    // The end of an owner closed the handle of that one.
+                    if self.processes.contains_key(&owner) {
+                        self.act(owner, Operation::CloseShare { share }, None, Expected::Any)?;
+                    }
                 }
-                let act = Act {
-                    thread,
-                    binding: None,
-                    operation: Operation::CloseShare { share: Share(share) },
-                    expected: Expected::Any,
-                };
-                self.push(Action::Act(act));
             }
             // Inputs that the backends generate themselves.
             Input::FenceMemoryAdded { .. }
@@ -433,9 +474,14 @@ impl<'a> Builder<'a> {
             _ => {}
         }
         if let Some(token) = call.nt_handle_made() {
-            self.shares.insert(token, binding);
+            self.shares.insert(token, (binding, BTreeSet::from([process])));
         }
     }
+}
+
+/// Whether the runner of scenarios made the call.
+fn is_barrier(input: &Input) -> bool {
+    matches!(input, Input::Call { call: BARRIER, .. })
 }
 
 const NO_PROCESS: &str = "a process whose start is not there";

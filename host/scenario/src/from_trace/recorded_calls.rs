@@ -115,7 +115,9 @@ impl Rename<Numbers, Bindings> for NamesOf<'_, '_> {
     }
 
     fn token(&mut self, token: &ShareToken) -> Lifted<Share> {
-        self.builder.shares.get(token).copied().map(Share).ok_or("an NT handle that nobody made")
+        let used = self.builder.shares.get_mut(token).ok_or("an NT handle that nobody made")?;
+        used.1.insert(self.process);
+        Ok(Share(used.0))
     }
 
     fn new_token(&mut self, _: &ShareToken) -> Lifted<()> {

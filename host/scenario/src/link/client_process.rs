@@ -1,20 +1,21 @@
 //! A process of the link backend: a session of the client core, its threads as futures, its stream as bytes.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::Poll;
 
 use client::simulated::{SimulatedEvent, SimulatedMemory, SimulatedPort};
 use client::{Session, poll_once};
-use d3dkmt::{Call, CreatedSyncObject, Handle};
+use d3dkmt::{Call, Handle};
 use dxgkrnl::{HostEvent, Nanos, ProcessId};
 use proto::channel::{ToGuest, ToHost, Welcome};
 use proto::convert::{answer_to_frame, call_from_body, wake_to_frame};
 use proto::frame::{self, FrameBuffer};
 
+use crate::fence_slots::{FenceCall, FenceSlots};
 use crate::program::Thread;
-use crate::world::{Answer, fence_of};
+use crate::world::Answer;
 
 use super::Direction;
 use super::link_calls::perform;
@@ -52,9 +53,8 @@ impl Stream {
 pub(super) struct ClientProcess {
     session: Rc<Session<SimulatedPort>>,
     memory: Rc<SimulatedMemory>,
-    /// Slot of each fence in the process's memory.
-    slots: BTreeMap<Handle, u32>,
-    threads: Vec<(Thread, Operation)>,
+    slots: FenceSlots,
+    threads: Vec<(Thread, FenceCall, Operation)>,
     events: Vec<(u32, SimulatedEvent)>,
     to_host: Stream,
     to_guest: Stream,
@@ -87,7 +87,7 @@ impl ClientProcess {
         ClientProcess {
             session: Rc::new(Session::new(SimulatedPort::new(memory.clone()), welcome)),
             memory,
-            slots: BTreeMap::new(),
+            slots: FenceSlots::default(),
             threads: Vec::new(),
             events: Vec::new(),
             to_host: Stream::default(),
@@ -113,7 +113,7 @@ impl ClientProcess {
 
     /// Returns a fence value as the process reads it from its memory, which stays after its stream is lost.
     pub fn value(&self, object: Handle) -> Option<u64> {
-        self.slots.get(&object).and_then(|slot| self.memory.load(*slot))
+        self.slots.of(object).and_then(|slot| self.memory.load(slot))
     }
 
     /// Returns the value of a slot of the process's memory.
@@ -219,7 +219,8 @@ impl ClientProcess {
     /// Starts a call on a thread.
     pub fn begin(&mut self, thread: Thread, call: Call, event: Option<u32>) {
         let event = event.and_then(|event| self.event(event));
-        self.threads.push((thread, Box::pin(perform(self.session.clone(), call, event))));
+        let of_fence = FenceCall::new(&call);
+        self.threads.push((thread, of_fence, Box::pin(perform(self.session.clone(), call, event))));
     }
 
     /// Polls every thread until it blocks; what they write is in transit.
@@ -227,12 +228,10 @@ impl ClientProcess {
         if !self.runs() {
             return;
         }
-        self.threads.retain_mut(|(thread, operation)| match poll_once(operation.as_mut()) {
+        self.threads.retain_mut(|(thread, of_fence, operation)| match poll_once(operation.as_mut()) {
             Poll::Pending => true,
             Poll::Ready(answer) => {
-                if let Some(CreatedSyncObject { object, slot: Some(slot), .. }) = fence_of(&answer.reply) {
-                    self.slots.insert(object, slot);
-                }
+                self.slots.answered(*of_fence, &answer);
                 answers[thread.index()] = Some(answer);
                 false
             }

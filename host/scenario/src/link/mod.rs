@@ -20,8 +20,9 @@ use dxgkrnl::{Input, Nanos, PlantedBug, ProcessId};
 
 use crate::choose::Random;
 use crate::host::{Host, KernelRun, SLOTS, answered_by_host};
+use crate::limits::DEADLINES_MAX;
 use crate::program::{Backend, Fault, Process, Program, Thread, Vm};
-use crate::world::{Answer, Done, Request, World};
+use crate::world::{Answer, Done, Request, World, next_deadline_of};
 
 use client_process::ClientProcess;
 
@@ -312,6 +313,7 @@ impl World for LinkWorld<'_> {
 
     fn advance(&mut self, nanos: Nanos) -> Done {
         let end = self.host.now + nanos;
+        let mut left = DEADLINES_MAX;
         loop {
             self.drain();
             let arrivals = self.guests.iter().flatten().filter_map(ClientProcess::next_arrival);
@@ -322,6 +324,7 @@ impl World for LinkWorld<'_> {
                 (arrival, kernel)
                     if kernel.is_some_and(|kernel| arrival.is_none_or(|arrival| kernel <= arrival)) =>
                 {
+                    left = next_deadline_of(left)?;
                     self.host.now = kernel.expect("it was looked at");
                     self.input(Input::Deadline);
                 }

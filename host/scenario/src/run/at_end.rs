@@ -173,6 +173,7 @@ impl<W: World> Run<'_, W> {
             }
         }
         self.collect_notes();
-        Ok(AtEnd { waiting, values, cpu_waits, notes: self.notes.clone() })
+        let notes = self.notes.iter().map(|note| note.text.clone()).collect();
+        Ok(AtEnd { waiting, values, cpu_waits, notes })
     }
 }

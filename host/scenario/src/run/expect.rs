@@ -152,7 +152,7 @@ impl<W: World> Run<'_, W> {
     /// Returns the notes since the last check.
     fn take_notes(&mut self) -> Vec<String> {
         self.collect_notes();
-        std::mem::take(&mut self.notes)
+        std::mem::take(&mut self.notes).into_iter().map(|note| note.text).collect()
     }
 
     fn take_races(&mut self) -> Vec<String> {

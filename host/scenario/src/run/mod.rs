@@ -11,6 +11,7 @@ use std::fmt;
 use d3dkmt::isa;
 use d3dkmt::list_escape::{self, DebugMessage};
 use d3dkmt::{AcquireOutcome, Call, CallOf, Handle, Handles, NtStatus, Reply, ReplyValue};
+use dxgkrnl::{Note, ProcessId};
 
 use crate::choose::Choose;
 use crate::program::{
@@ -161,7 +162,9 @@ struct Run<'a, W> {
     paused: Vec<bool>,
     messages: Vec<u64>,
     wakes: Vec<u64>,
-    notes: Vec<String>,
+    notes: Vec<Note>,
+    /// By thread: number of `notes` when its act began.
+    notes_before: Vec<usize>,
     /// Notes about races since races were last checked.
     races: Vec<String>,
     unchecked: Vec<(u32, &'static str)>,
@@ -242,6 +245,7 @@ fn run_looking<'a, W: World>(
         messages: vec![0; program.processes.len()],
         wakes: vec![0; program.processes.len()],
         notes: Vec::new(),
+        notes_before: vec![0; program.threads.len()],
         races: Vec::new(),
         unchecked: Vec::new(),
         answers: Vec::new(),
@@ -262,6 +266,9 @@ fn run_looking<'a, W: World>(
             Verdict::Failed(Failure { line, what: format!("the {} backend failed: {what}", backend.name()) }),
             Vec::new(),
         ),
+        Err(Stop::BackendError(error @ BackendError::TooManyDeadlines)) => {
+            (Verdict::Failed(Failure { line, what: error.to_string() }), Vec::new())
+        }
         Err(Stop::BackendError(BackendError::NotStarted(what))) => (Verdict::Error(what), Vec::new()),
     };
     Ended { verdict, unchecked: run.unchecked, outcomes, answers: run.answers }
@@ -402,7 +409,7 @@ impl<'a, W: World> Run<'a, W> {
             }
             self.busy[at] = None;
             self.bind(act, &answer)?;
-            self.judge_unnamed(act, answer.status)?;
+            self.judge_of_race(act, answer.status)?;
         }
         Ok(goes_on)
     }
@@ -438,7 +445,7 @@ impl<'a, W: World> Run<'a, W> {
             (Expected::Any, _) | (Expected::Blocks, None) => Ok(()),
             (Expected::Status(expected), Some(status)) if expected == status => Ok(()),
             (Expected::Status(expected), found) => {
-                let why = self.last_reason(found);
+                let why = self.reason(act, found);
                 let found = found.map_or_else(
                     || "it does not return".into(),
                     |status| format!("answers {}", write_status(status)),
@@ -446,25 +453,32 @@ impl<'a, W: World> Run<'a, W> {
                 failed(format!("expected {}, found: {found}{why}", write_status(expected)))
             }
             (Expected::Blocks, Some(status)) => {
-                let why = self.last_reason(Some(status));
+                let why = self.reason(act, Some(status));
                 failed(format!("expected that it blocks, found: answers {}{why}", write_status(status)))
             }
         }
     }
 
-    /// Returns the kernel's note on a refused call.
-    fn last_reason(&mut self, status: Option<NtStatus>) -> String {
-        if status.is_none_or(NtStatus::is_success) {
-            return String::new();
-        }
+    /// Returns the kernel's note on a refused call. A call that the library refused has none.
+    fn reason(&mut self, act: &Act, status: Option<NtStatus>) -> String {
         self.collect_notes();
-        self.notes.last().map(|note| format!(" ({note})")).unwrap_or_default()
+        let process = ProcessId(self.world.process_number(self.program.process_of(act.thread)));
+        let new = self.notes.get(self.notes_before[act.thread.index()]..).unwrap_or_default();
+        let is_reason =
+            |note: &&Note| note.process == Some(process) && status.is_some() && note.refused_with() == status;
+        new.iter().rfind(is_reason).map(|note| format!(" ({})", note.text)).unwrap_or_default()
+    }
+
+    /// Remembers which notes there are before an act begins.
+    fn count_notes(&mut self, thread: Thread) {
+        self.collect_notes();
+        self.notes_before[thread.index()] = self.notes.len();
     }
 
     /// Collects new notes.
     fn collect_notes(&mut self) {
         let new = self.world.take_notes();
-        self.races.extend(new.iter().filter_map(|note| race_in(note)).map(str::to_owned));
+        self.races.extend(new.iter().filter_map(|note| race_in(&note.text)).map(str::to_owned));
         self.notes.extend(new);
     }
 
@@ -485,6 +499,7 @@ impl<'a, W: World> Run<'a, W> {
 
     /// Opens an adapter and creates a device on it.
     fn device(&mut self, act: &'a Act, adapter: AdapterNumber, choose: &mut dyn Choose) -> Checked {
+        self.count_notes(act.thread);
         let call = Call::OpenAdapterFromLuid { luid: self.luid(adapter) };
         let opened = self.one_call(act.thread, call, choose)?;
         let Some(Answer { status: NtStatus::SUCCESS, reply: Reply::Adapter(adapter) }) = opened else {
@@ -542,6 +557,7 @@ impl<'a, W: World> Run<'a, W> {
     }
 
     fn begin(&mut self, act: &'a Act) -> Checked {
+        self.count_notes(act.thread);
         if let Operation::Read { object } = act.operation {
             let value = self.memory_value(self.program.process_of(act.thread), object)?;
             if let Some(binding) = act.binding {

@@ -3,7 +3,7 @@
 use d3dkmt::NtStatus;
 
 use crate::choose::Choose;
-use crate::program::{Act, Backend, Column, HandleRef, Operation, Outcome, Term};
+use crate::program::{Act, Backend, Column, HandleRef, Outcome, Term};
 use crate::script;
 use crate::world::World;
 
@@ -55,12 +55,12 @@ impl<'a, W: World> Run<'a, W> {
             }
             self.check_violations()?;
         }
-        self.judge_columns(columns)
+        Ok(())
     }
 
-    /// Checks a call without a name when it returns, because its answer is not kept.
-    pub(super) fn judge_unnamed(&mut self, act: &Act, status: NtStatus) -> Checked {
-        let Some(race) = self.program.race.as_ref().filter(|_| act.binding.is_none()) else { return Ok(()) };
+    /// Checks a call when it returns, if it is of the race.
+    pub(super) fn judge_of_race(&mut self, act: &Act, status: NtStatus) -> Checked {
+        let Some(race) = &self.program.race else { return Ok(()) };
         let mut steps = race.columns.iter().flat_map(|column| &column.steps);
         match steps.find(|(_, step)| std::ptr::eq(step, act)) {
             Some((line, _)) => {
@@ -69,18 +69,6 @@ impl<'a, W: World> Run<'a, W> {
             }
             None => Ok(()),
         }
-    }
-
-    /// Checks that every returned call of the race has the status that its line expects.
-    pub(super) fn judge_columns(&mut self, columns: &[Column]) -> Checked {
-        for (line, act) in columns.iter().flat_map(|column| &column.steps) {
-            let answer = act.binding.and_then(|binding| self.bound[binding.index()].answer);
-            if let Some(status) = answer.filter(|_| !matches!(act.operation, Operation::Read { .. })) {
-                self.line = *line;
-                self.judge(act, Some(status))?;
-            }
-        }
-        Ok(())
     }
 
     /// Returns which allowed outcomes hold: at least one, unless the file allows any.

@@ -1,6 +1,7 @@
 //! Parses acts: `[NAME =] VERB OPERANDS -> EXPECTED`.
 
 use d3dkmt::CallOf;
+use proto::scenario_client::BARRIER_STATE_TYPE;
 
 use crate::program::{
     Act, AdapterNumber, Binding, Expected, GpuSignalSpec, HandleRef, Kind, Operation, Thread,
@@ -38,6 +39,7 @@ pub(crate) fn act(
     let verb = cursor.atom("a verb")?;
     let operation = operation(names, verb, cursor)?;
     check_own(names, thread, &operation, cursor)?;
+    check_no_barrier(verb, &operation)?;
     let kind = operation.result_kind();
     let expected = expected(&operation, verb, cursor, context)?;
     cursor.end()?;
@@ -68,6 +70,15 @@ fn check_own(names: &Names, thread: Thread, operation: &Operation, cursor: &Curs
         Some((own, token)) => names.check_own(own, thread, token),
         None => Ok(()),
     }
+}
+
+/// Checks that a call is not mistaken for a barrier of the live backends.
+fn check_no_barrier(verb: &Token, operation: &Operation) -> Parsed<()> {
+    let Operation::Call(CallOf::GetDeviceState { state_type: BARRIER_STATE_TYPE, .. }) = operation else {
+        return Ok(());
+    };
+    let message = format!("`{}` of type {BARRIER_STATE_TYPE:#x} is the runner's own call", verb.text);
+    Err(ScriptError::new(verb.span, message).help("write another type: the kernel knows 1, 2, 3 and 5"))
 }
 
 fn check_binding(verb: &Token, name: Option<&Token>, kind: Kind, expected: Expected) -> Parsed<()> {

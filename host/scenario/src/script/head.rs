@@ -14,16 +14,18 @@ use crate::script::words;
 
 impl Reader<'_> {
     pub fn title(&mut self, first: &Token, cursor: &mut Cursor<'_>) -> Parsed<()> {
-        let title = cursor.text("the title, in quotes")?;
         if !self.names.program.title.is_empty() {
             return Err(
                 ScriptError::new(first.span, "the file has a title already").help("one scenario a file")
             );
         }
+        self.is_litmus = first.text == "litmus";
+        // A wrong title is one error: the statements behind it are no first ones.
+        self.names.program.title = first.text.clone();
+        let title = cursor.text("the title, in quotes")?;
         if title.text.trim().is_empty() {
             return Err(ScriptError::new(title.span, "the title is empty"));
         }
-        self.is_litmus = first.text == "litmus";
         self.names.program.title = title.text.clone();
         cursor.end()
     }

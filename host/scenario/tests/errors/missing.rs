@@ -129,6 +129,19 @@ r#"x.scn:5:7: expected a condition, found the end of the line
   1 | scenario
     |         ^"),
 
+(Complete("litmus \"\"\nprocess p\np  device -> ok\nthread t in p\nrace p | t\n  destroy null -> ok | destroy null -> ok\n"),
+"x.scn:1:8: the title is empty
+  1 | litmus \"\"
+    |        ^^"),
+
+(Complete("scenario title\nprocess p\np  devise -> ok"),
+"x.scn:1:10: expected the title, in quotes, found `title`
+  1 | scenario title
+    |          ^^^^^
+x.scn:3:4: there is no verb `devise`
+  3 | p  devise -> ok
+    |    ^^^^^^ did you mean `device`?"),
+
 (Complete(r#"scenario """#),
 r#"x.scn:1:10: the title is empty
   1 | scenario ""

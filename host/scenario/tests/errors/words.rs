@@ -14,6 +14,11 @@ pub const UNKNOWN_WORDS_NAME_THE_NEAREST: &[(Case, &str)] = &[
   5 | p  D3DKMTCreateDevice D -> ok
     |    ^^^^^^^^^^^^^^^^^^ the call is written `create_device`"),
 
+(After("p  device_state D type=0x67707576 -> INVALID_PARAMETER"),
+"x.scn:5:4: `device_state` of type 0x67707576 is the runner's own call
+  5 | p  device_state D type=0x67707576 -> INVALID_PARAMETER
+    |    ^^^^^^^^^^^^ write another type: the kernel knows 1, 2, 3 and 5"),
+
 (After("P2 signal D F=1 -> ok"),
 "x.scn:5:1: `P2` is no statement, and no process or thread of that name is declared
   5 | P2 signal D F=1 -> ok

@@ -1,13 +1,16 @@
 //! The traces of a run: a file for each case on each backend, in a folder that mirrors the scenarios' folders.
 
 use std::collections::BTreeMap;
-use std::ffi::OsString;
 use std::path::{Component, Path, PathBuf};
 
 use anyhow::{Context as _, bail};
+use d3dkmt::random::digest;
 use scenario::{Backend, Program};
 
 use crate::commands::scenario::work::Work;
+
+/// Bytes of a file's name before its digest and suffixes: file systems limit the whole to 255.
+const NAME_BYTES_MAX: usize = 200;
 
 /// The folder of `--record`.
 pub struct TraceFolder {
@@ -28,20 +31,24 @@ impl TraceFolder {
         TraceFolder { folder: folder.to_owned(), common }
     }
 
-    /// Returns `FOLDER/sub/waits.value=5.local.gvt` for a case of `sub/waits.scn`.
+    /// Returns `FOLDER/sub/waits.value=5.local.gvt` for a case of `sub/waits.scn`; a long name ends in a digest.
     pub fn path(&self, work: Work<'_>, backend: Backend) -> PathBuf {
         let file = Path::new(&work.file.name);
         let below = file.strip_prefix(&self.common).unwrap_or(file);
         let folders = below.parent().unwrap_or(Path::new("")).components();
         // `..` would leave the folder.
         let inner = folders.filter(|part| matches!(part, Component::Normal(_)));
-        let mut name = OsString::from(below.file_stem().unwrap_or_default());
-        for part in [in_a_file_name(work.program).as_str(), backend.name(), "gvt"] {
-            if !part.is_empty() {
-                name.push(".");
-                name.push(part);
-            }
+        let mut name = below.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+        if !work.program.case.is_empty() {
+            name = format!("{name}.{}", in_a_file_name(work.program));
         }
+        if name.len() > NAME_BYTES_MAX {
+            let digest = digest(name.as_bytes());
+            let end = (0..=NAME_BYTES_MAX).rev().find(|at| name.is_char_boundary(*at));
+            name.truncate(end.unwrap_or(0));
+            name = format!("{name}-{digest:016x}");
+        }
+        let name = format!("{name}.{}.gvt", backend.name());
         self.folder.join(inner.collect::<PathBuf>()).join(name)
     }
 
@@ -97,6 +104,25 @@ mod tests {
         assert_eq!(names(&["a.scn"]), ["t/a.n=1.local.gvt"]);
         assert_eq!(names(&["/s/x/a.scn", "/s/b.scn"]), ["t/x/a.n=1.local.gvt", "t/b.n=1.local.gvt"]);
         assert_eq!(names(&["s/a.scn", "../a.scn"]), ["t/s/a.n=1.local.gvt", "t/a.n=1.local.gvt"]);
+    }
+
+    #[test]
+    fn names_that_no_file_can_have_are_shortened_and_stay_different() {
+        let name = |at: u32| format!("{}{at}", "n".repeat(52));
+        let axes: String = (0..6).map(|at| format!("matrix {} = 1ns 2ns\n", name(at))).collect();
+        let uses: String = (0..6).map(|at| format!("+${}\n", name(at))).collect();
+        let text = format!("scenario \"x\"\n{axes}{uses}");
+        let programs = parse(&text).expect("it is sound");
+        let file = ScenarioFile { name: format!("{}.scn", "ß".repeat(110)), programs, text };
+        let works: Vec<_> = file.programs.iter().map(|program| Work { file: &file, program }).collect();
+        let folder = tempfile::tempdir().expect("a folder");
+        let traces = TraceFolder::new(folder.path(), &[PathBuf::from(&file.name)]);
+        traces.provide(&works, &[Backend::Local, Backend::Model]).expect("each has a file of its own");
+        for work in &works {
+            let path = traces.path(*work, Backend::Local);
+            std::fs::write(path.with_extension("2.gvt"), "").expect("a file can have this name");
+        }
+        assert_eq!(names(&["a.scn"]), ["t/a.n=1.local.gvt"]);
     }
 
     #[test]

@@ -8,6 +8,7 @@ use clap::Args;
 use drivers::Registry;
 use scenario::explore::recording::{Kept, NotReduced, Smallest, reduce, wrong};
 use scenario::from_trace::Converted;
+use scenario::program::{Action, Fault};
 use serde_json::json;
 use trace::Stop;
 
@@ -81,12 +82,24 @@ fn failures_to_keep(
 ) -> anyhow::Result<Vec<Kept>> {
     let mut wrong = wrong(&converted.program, drivers);
     if wrong.is_empty() {
+        let trace = args.trace.display();
+        let ends = converted.origins.iter().zip(&converted.program.steps).skip(converted.last_ends);
+        let mut processes = ends.filter(|(_, step)| matches!(step.action, Action::Fault(Fault::Kill(_))));
+        let hint = match processes.next() {
+            // Recorded steps are counted from 0 here.
+            Some((before, _)) => {
+                let end = before + 1;
+                format!(
+                    "if `gpupv why {trace} --at {before}` shows one, use --until seq={end}, where its processes begin to end"
+                )
+            }
+            None => {
+                format!("if `gpupv why {trace} --at N` shows one, use --until seq= with the number after N")
+            }
+        };
         bail!(
-            "{}: nothing is stuck at its end and no law is broken, so there is nothing to shrink to; name the failure \
-             with --keep, or with --until a place where a wait is stuck: if `gpupv why {} --at 120` shows one, use \
-             --until seq=121, which ends before step 121",
-            args.trace.display(),
-            args.trace.display()
+            "{trace}: nothing is stuck at its end and no law is broken, so there is nothing to shrink to; name the failure \
+             with --keep, or with --until a place where a wait is stuck: {hint}"
         );
     }
     let verdict = |kept: &Kept| match kept {

@@ -21,7 +21,7 @@ use std::time::Duration;
 
 use d3dkmt::{AcquireOutcome, Call, EventId, GpuSignal, NtStatus, Reply, WaitOutcome};
 use dxgkrnl::{Answer, HostEvent, Input, ProcessId, VmId};
-use proto::scenario_client::{EventNumber, Outcome, Report, Task};
+use proto::scenario_client::{BARRIER, EventNumber, Outcome, Report, Task};
 use scenario::nt_handle_owners::NtHandleOwners;
 use trace::Step;
 
@@ -31,7 +31,6 @@ use self::names::Names;
 use super::local::spawn_scenario_client;
 use super::nt_handle_transfer::Mailboxes;
 use super::scenario_client::ScenarioClient;
-use super::watch::BARRIER;
 
 /// Reasons why steps are left out.
 const A_FAULT: &str = "a fault was injected";

@@ -316,6 +316,15 @@ impl Builder<'_> {
         process.index()
     }
 
+    /// The creator closes its NT handle after the opens by it; other processes close handles of their own. A close is no
+    /// use of the object, so it hides no race of the uses around it.
+    fn close(&self, share: Binding, process: Process, behind: &mut Vec<usize>) {
+        behind.extend(self.created[share.index()]);
+        if process == self.program.owner(share) {
+            behind.extend(self.used[share.index()].iter().copied());
+        }
+    }
+
     fn uses(&mut self, at: usize, name: Binding, behind: &mut Vec<usize>) {
         behind.extend(self.created[name.index()]);
         self.used[name.index()].push(at);
@@ -360,7 +369,7 @@ impl Builder<'_> {
         let mut names = Vec::new();
         parts::bindings(&mut operation, &mut |name| names.push(*name));
         if let Operation::CloseShare { share } = act.operation {
-            behind.extend(self.used[share.0.index()].iter().copied());
+            return self.close(share.0, self.program.process_of(act.thread), behind);
         }
         for name in &names {
             self.uses(at, *name, behind);

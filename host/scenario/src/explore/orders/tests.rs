@@ -96,3 +96,26 @@ fn objects_are_known_by_their_names_in_any_case_and_in_their_vm() {
     assert_eq!(races_of_names(["A", "A"], "frame", "FRAME"), 1, "one object");
     assert_eq!(races_of_names(["A", "B"], "x", "x"), 0, "each VM has an object of this name");
 }
+
+/// The steps in which r closes its NT handle of a shared fence, and p ends its own.
+fn orders_of_closes(closes: &str) -> (Orders, usize) {
+    let text = format!(
+        "scenario \"s\"\nprocess p\nprocess r\np  D = device -> ok\nr  E = device -> ok\np  F = fence D shared -> ok\n\
+         p  N = share F -> ok\nr  G = open E N -> ok\np  signal D F=1 -> ok\n{closes}r  wait E G>=1 -> anything\n"
+    );
+    let program = crate::script::parse(&text).unwrap().remove(0);
+    (Orders::new(&program, &[]), program.steps.len())
+}
+
+#[test]
+fn the_closes_of_one_nt_handle_by_several_processes_do_not_order_these() {
+    for closes in ["p  close_share N -> ok\nr  close_share N -> ok\n", "r  close_share N -> ok\nexit p\n"] {
+        let (orders, steps) = orders_of_closes(closes);
+        let (open, signal, first, second, wait) = (steps - 5, steps - 4, steps - 3, steps - 2, steps - 1);
+        assert!(orders.races.contains(&(signal, wait)), "{closes}{:?}", orders.races);
+        assert!(!orders.is_before(first, second), "{closes}");
+        // What was opened by the handle was opened before its creator gave it up.
+        let given_up = if closes.starts_with('p') { first } else { second };
+        assert!(orders.is_before(open, given_up), "{closes}");
+    }
+}
