@@ -101,6 +101,7 @@ impl WaitIndex<'_> {
                 let text = format!("the acquire times out in {}", Elapsed(due.saturating_sub(self.now)));
                 (StepKind::Wait, Some(acquire.process), text)
             }
+            Node::LaterSteps(_) => (StepKind::Value, None, "the kernel's next steps end it".into()),
             Node::Unseen(_) => {
                 let text = "the value is in memory: an engine wrote it, and no interrupt has reported it";
                 (StepKind::Engine, None, text.into())
