@@ -142,20 +142,17 @@ class Panels {
   blocked() {
     const { head, words } = this, box = document.querySelector("#blocked .scroll");
     if (head.blocked.length === 0) {
-      box.replaceChildren(element("p", "No wait is pending at the end of the trace."));
+      box.replaceChildren(element("p", head.blockedUnknown ? "The replay ended before the trace, so what waits at its end is not known." : "Nothing is blocked at the end of the trace."));
       return;
     }
     const told = new Set();
-    const rows = head.blocked.map((wait) => {
-      const wants = wait.mutex ? [`keyed mutex 0x${wait.mutex[0].toString(16)} key ${wait.mutex[1]}`] : wait.items.map(([fence, value, current, satisfied]) =>
-        satisfied ? `${fenceName(fence)} >= ${value} (reached)` : `${fenceName(fence)} >= ${value}, is ${current}`);
-      const names = wait.items.filter(([fence]) => fence !== null).map(([fence]) => head.fences[fence][0]);
+    const rows = head.blocked.map(([track, what, since, step, wants, fences, why]) => {
       return element("tr", [
-        element("td", words.path(wait.track)), element("td", wait.event === null ? "queue" : "event " + wait.event),
-        element("td", wants.join(wait.any ? " or\n" : "\n"), { class: "wide" }),
-        element("td", duration(head.end - wait.at), { class: "number" }),
-        element("td", wait.seq === 0 ? "" : this.step(wait.seq)), element("td", names.join("\n"), { class: "wide" }),
-        this.reason(wait, told),
+        element("td", words.path(track)), element("td", what),
+        element("td", wants.join("\n"), { class: "wide" }),
+        element("td", since === null ? "" : duration(head.end - since), { class: "number" }),
+        element("td", step === null ? "" : this.step(step)), element("td", fences.map((fence) => head.fences[fence][0]).join("\n"), { class: "wide" }),
+        this.reason(why, told),
       ]);
     });
     const parts = [table(["waiter", "kind", "waits for", "duration", "step", "fences", "why"], rows)];
@@ -174,8 +171,7 @@ class Panels {
 
   // The cause of a wait: a sentence with the chain that leads to it.
   // The first of several waits with one cause shows it open.
-  reason({ why }, told) {
-    if (why === null) return element("td", "");
+  reason(why, told) {
     const reason = this.head.reasons[why], first = !told.has(why);
     told.add(why);
     const steps = reason.chain.map((text) => element("li", text));

@@ -40,11 +40,14 @@ class Words {
 
   outcome(code) { return code >= 5 ? this.head.statuses[code - 5] : ["done", "cancelled", "dropped", "pending", "passed"][code]; }
 
+  // A mutex or semaphore has no value.
+  target(fence, joint, value) { return this.head.fences[fence]?.[3] === false ? fenceName(fence) : `${fenceName(fence)} ${joint} ${value}`; }
+
   targets(columns, row, joint) {
     const shown = 4, texts = [];
     for (let at = 0; at < Math.min(columns.count[row], shown); at++) {
       const place = columns.first[row] + at;
-      texts.push(`${fenceName(columns.targets.fence[place])} ${joint} ${columns.targets.value[place]}`);
+      texts.push(this.target(columns.targets.fence[place], joint, columns.targets.value[place]));
     }
     if (columns.count[row] > shown) texts.push(`${columns.count[row] - shown} more`);
     return texts.join(", ");
@@ -62,9 +65,8 @@ class Words {
     const { events } = this.timeline, name = this.head.words[events.name[row]];
     let text = name;
     if (events.fence[row] !== NONE) {
-      text += " " + fenceName(events.fence[row]);
-      if (name.includes("Wait")) text += " >= " + this.value(events, row);
-      else if (name.includes("Signal")) text += " = " + this.value(events, row);
+      const joint = name.includes("Wait") ? ">=" : name.includes("Signal") ? "=" : null, fence = events.fence[row];
+      text += " " + (joint === null ? fenceName(fence) : this.target(fence, joint, this.value(events, row)));
     }
     const status = this.status(events.status[row]);
     return status === "" || status === "SUCCESS" ? text : text + " " + status;

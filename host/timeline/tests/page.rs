@@ -218,7 +218,7 @@ fn blocked_table_says_who_waits_for_what() {
         .blocked
         .iter()
         .map(|wait| {
-            let reason = &page.timeline.reasons[wait.why.expect("it has a reason")];
+            let reason = &page.timeline.reasons[wait.why];
             json!([reason.sentence, true, reason.chain.len()])
         })
         .collect();

@@ -12,7 +12,7 @@ use dxgkrnl::{Answer, Effects, Fault, Input, Nanos, Note, ProcessId};
 use super::names::KERNEL;
 use super::queued::NewPacket;
 use super::waits::Signaled;
-use super::{Builder, Step};
+use super::{Builder, Step, Unanswered};
 use crate::latency;
 use crate::observe::Observation;
 use crate::timeline::{
@@ -39,7 +39,7 @@ impl Builder {
         let recorded = effects.as_ref();
         if let Err(why) = self.replay(now, input.clone(), recorded) {
             self.stop(why);
-            self.has_diverged = true;
+            self.integrity.diverged = true;
             return ControlFlow::Break(());
         }
         self.begin.get_or_insert(moment);
@@ -56,7 +56,9 @@ impl Builder {
         };
         let status = answer.map(|answer| answer.status).or(refused_one_way).map(|status| status.0);
         for answer in &effects.answers {
-            if let Some((name, track)) = self.unanswered.remove(&(answer.process, answer.request)) {
+            if let Some(Unanswered { name, track, .. }) =
+                self.unanswered.remove(&(answer.process, answer.request))
+            {
                 self.stats.answer(name, track, answer.status);
             }
         }
@@ -68,7 +70,9 @@ impl Builder {
             }
             match answer {
                 Some(answer) => self.stats.answer(name, track, answer.status),
-                None if *request != 0 => drop(self.unanswered.insert((*process, *request), (name, track))),
+                None if *request != 0 => {
+                    self.unanswered.insert((*process, *request), Unanswered { name, track, moment });
+                }
                 None => {}
             }
             if status.is_none_or(|status| (status as i32) >= 0) {
@@ -343,7 +347,7 @@ impl Builder {
         let of_step = self.signals.iter().rfind(|signal| signal.fence == Some(fence));
         let current = of_step.map_or(self.fences.fences[fence as usize].value, |signal| signal.value);
         let ignores_lower = self.config.policy.lower_gpu_signal == LowerGpuSignal::Ignored;
-        ignores_lower && self.fences.has_value(fence) && value < current
+        ignores_lower && self.fences.fences[fence as usize].has_value() && value < current
     }
 
     /// Records the object that an answer has a new handle of.
