@@ -9,7 +9,7 @@ use d3dkmt::{
     Call, CreateContextFlags, EventId, Handle, NtStatus, Reply, ShareToken, SyncObjectFlags, SyncObjectInfo,
     SyncObjectType, WaitFromCpuFlags,
 };
-use dxgkrnl::{EngineId, Fault, Input};
+use dxgkrnl::{EngineId, Fault, Input, ProcessId, VmId};
 use timeline::Timeline;
 use timeline::diff::{Diff, diff};
 use timeline::lanes::{Selection, text};
@@ -241,6 +241,63 @@ fn shares(path: &Path, tokens: [[u8; 16]; 2], opened: usize) {
     session.share_fence(client, "two", tokens[1]);
     session.open_fence(server, tokens[opened]);
     session.finish();
+}
+
+/// A process of one VM waits for a process of another, to which this happens.
+fn crossed(path: &Path, happens: &[Input]) {
+    let mut session = common::Session::new(path);
+    session.vm(1, "red");
+    session.vm(2, "blue");
+    let (client, server) = (session.guest(1, 1, "client"), session.guest(2, 2, "server"));
+    let fence = session.fence(server, SyncObjectFlags::empty()).object;
+    session.signal(server, fence, 1);
+    let own = session.fence(client, SyncObjectFlags::empty()).object;
+    session.wait(client, &[(own, 1)]);
+    session.now += 1_000_000;
+    happens.iter().for_each(|input| drop(session.input(input.clone())));
+    session.finish();
+}
+
+#[test]
+fn what_happens_to_a_vm_or_a_process_of_one_trace_only_is_a_difference() {
+    let (vm, process) = (VmId(2), ProcessId(2));
+    let cases: [(&[Input], &str); 5] = [
+        (&[Input::VmDetached { vm }], "blue/server#1: goes on in A, ends with its VM in B"),
+        (&[Input::ProcessGone { process }], "blue/server#1: goes on in A, ends in B"),
+        (
+            &[Input::ProcessGone { process: ProcessId(1) }],
+            "red/client#1: goes on in A, ends with a pending wait in B",
+        ),
+        (&[Input::ProcessFrozen { process, frozen: true }], "blue/server#1 frozen: 0 times in A, 1 in B"),
+        (&[Input::VmPaused { vm, paused: true }], "VM blue paused: 0 times in A, 1 in B"),
+    ];
+    let folder = tempfile::tempdir().unwrap();
+    let [one, other] = ["one", "other"].map(|name| folder.path().join(name));
+    crossed(&one, &[]);
+    for (happens, words) in cases {
+        crossed(&other, happens);
+        let found = compare(&one, &other);
+        assert!(!found.is_same() && found.to_string().contains(words), "{words}: {found}");
+        assert!(!compare(&other, &one).is_same());
+        assert!(compare(&other, &other).is_same());
+    }
+}
+
+/// A recording may stop before the process that acted last has ended.
+#[test]
+fn the_end_of_the_last_process_is_no_difference() {
+    let folder = tempfile::tempdir().unwrap();
+    let [one, other] = ["one", "other"].map(|name| folder.path().join(name));
+    for (path, ends) in [(&one, false), (&other, true)] {
+        let mut session = common::Session::new(path);
+        let client = session.guest(0, 1, "client");
+        session.fence(client, SyncObjectFlags::empty());
+        if ends {
+            session.input(Input::ProcessGone { process: client.process });
+        }
+        session.finish();
+    }
+    assert!(compare(&one, &other).is_same() && compare(&other, &one).is_same());
 }
 
 #[test]
