@@ -38,7 +38,7 @@ class Words {
 
   status(code) { return code < 0 ? "" : this.head.statuses[code]; }
 
-  outcome(code) { return code >= 5 ? this.head.statuses[code - 5] : ["done", "cancelled", "dropped", "pending", "passed"][code]; }
+  outcome(code) { return code >= 6 ? this.head.statuses[code - 6] : ["done", "cancelled", "dropped", "pending", "passed", "fence destroyed"][code]; }
 
   // A mutex or semaphore has no value.
   target(fence, joint, value) { return this.head.fences[fence]?.[3] === false ? fenceName(fence) : `${fenceName(fence)} ${joint} ${value}`; }

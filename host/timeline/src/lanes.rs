@@ -294,7 +294,11 @@ fn signal(timeline: &Timeline, packet: &Packet) -> String {
     match packet.outcome {
         Outcome::Done => format!("queue signals {targets}"),
         Outcome::Passed => format!("queue reached broadcast {targets}"),
-        Outcome::Dropped | Outcome::Cancelled | Outcome::Pending | Outcome::Status(_) => {
+        Outcome::Dropped
+        | Outcome::Cancelled
+        | Outcome::Pending
+        | Outcome::FenceDestroyed
+        | Outcome::Status(_) => {
             format!("queue signal {} {targets}", packet.outcome.name())
         }
     }
@@ -309,6 +313,7 @@ fn ended(timeline: &Timeline, wait: &Wait) -> String {
     match wait.outcome {
         Outcome::Done | Outcome::Pending => format!("woken {what} ({age})"),
         Outcome::Status(status) => format!("woken {} {what} ({age})", status_name(status)),
+        Outcome::FenceDestroyed => format!("fence destroyed {what} ({age})"),
         Outcome::Cancelled => format!("wait cancelled {what}"),
         // A wait of a CPU is in no broadcast.
         Outcome::Dropped | Outcome::Passed => format!("wait dropped {what}"),

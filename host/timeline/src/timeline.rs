@@ -117,6 +117,8 @@ pub struct Cause {
 pub enum Outcome {
     /// Normally: the wait was released, the packet is done.
     Done,
+    /// The fence that a wait was for was destroyed.
+    FenceDestroyed,
     /// With another status than SUCCESS.
     Status(u32),
     /// The client cancelled its wait.
@@ -134,6 +136,7 @@ impl Outcome {
     pub fn name(self) -> &'static str {
         match self {
             Outcome::Done => "done",
+            Outcome::FenceDestroyed => "fence destroyed",
             Outcome::Status(_) => "status",
             Outcome::Cancelled => "cancelled",
             Outcome::Dropped => "dropped",

@@ -417,6 +417,24 @@ fn time_that_a_signal_stands_behind_a_wait_is_not_on_the_engine() {
     assert_eq!(parts, expected);
 }
 
+#[test]
+fn a_wait_that_ended_with_its_fence_has_no_signal_as_its_cause() {
+    let timeline = of_process(|session, client| {
+        let fence = session.fence(client, SyncObjectFlags::empty()).object;
+        session.signal(client, fence, 5);
+        let flags = d3dkmt::SignalFlags::ALLOW_FENCE_REWIND;
+        let (objects, values) = ([fence].as_slice().into(), [0].as_slice().into());
+        session.call(client.process, Call::SignalFromCpu { device: client.device, objects, values, flags });
+        session.wait(client, &[(fence, 5)]);
+        session.now += MS;
+        session.call(client.process, Call::DestroySynchronizationObject { object: fence });
+    });
+    let wait = &timeline.waits[0];
+    assert_eq!((wait.outcome.name(), wait.cause), ("fence destroyed", None));
+    let lanes = timeline::lanes::text(&timeline, &timeline::lanes::Selection::Last(1), 120).unwrap();
+    assert!(lanes.contains("fence destroyed F0 >= 5 (1.000 ms)"), "{lanes}");
+}
+
 /// A dump of a flight recorder, or a segment of a journal.
 #[test]
 fn a_trace_that_begins_with_a_state_has_the_names_and_the_causes_of_the_whole_one() {

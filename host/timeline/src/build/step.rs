@@ -1,5 +1,6 @@
 //! Builds the rows of one step: replays its input on a kernel whose drivers are observed, and reads the effects.
 
+use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 
 use d3dkmt::{
@@ -450,13 +451,17 @@ impl Builder {
     /// Processes the wakes. Returns their number.
     fn process_wakes(&mut self, effects: &Effects, input_summary: &StepInput, moment: Moment) -> u32 {
         let mut wakes = 0;
+        let early = effects.notes.iter().filter_map(|note| Some((note.process?, note.ended_wait()?)));
+        let early: BTreeSet<_> = early.collect();
         for event in &effects.events {
             self.stats.stats.wakes += 1;
             wakes += 1;
             // A guest event ends no wait.
             let Some(name) = event.target.event() else { continue };
             let (signals, kept) = (&self.signals, &self.kept_signals);
-            let woken = self.waits.wake(event.process, name, event.status, moment, signals, kept);
+            let of_process = (event.process, name);
+            let is_early = early.contains(&of_process);
+            let woken = self.waits.wake(of_process, event.status, is_early, moment, signals, kept);
             let process = self.names.process(event.process);
             self.latency.wake(latency::Wake {
                 step: moment.sequence,

@@ -109,7 +109,8 @@ impl Columns {
         at as u64
     }
 
-    /// The code of an outcome: 0 done, 1 cancelled, 2 dropped, 3 pending, 4 passed; from 5 on a status code.
+    /// The code of an outcome: 0 done, 1 cancelled, 2 dropped, 3 pending, 4 passed, 5 fence destroyed; from 6 on a status
+    /// code.
     fn outcome(&mut self, outcome: Outcome) -> u64 {
         match outcome {
             Outcome::Done => 0,
@@ -117,7 +118,8 @@ impl Columns {
             Outcome::Dropped => 2,
             Outcome::Pending => 3,
             Outcome::Passed => 4,
-            Outcome::Status(status) => 5 + self.status(status),
+            Outcome::FenceDestroyed => 5,
+            Outcome::Status(status) => 6 + self.status(status),
         }
     }
 
