@@ -126,12 +126,12 @@ function newSlices(rows) {
 function readWaits(of, head, events) {
   const rows = of("wait.seq").rows, columns = newSlices(rows);
   Object.assign(columns, {
-    event: new Float64Array(rows), kind: new Uint8Array(rows), lead: new Float64Array(rows),
+    event: new Float64Array(rows), kind: new Uint8Array(rows), cause: new Float64Array(rows), lead: new Float64Array(rows),
     by: new Uint32Array(rows).fill(NONE), packet: new Uint32Array(rows).fill(NONE), mutex: new Map(),
   });
   const [track, event, kind, seq, at] = ["track", "event", "kind", "seq", "at"].map((one) => of("wait." + one));
   const [length, end, outcome, counts, fence] = ["length", "end", "outcome", "targets", "fence"].map((one) => of("wait." + one));
-  const [cause, lead, by, packet] = ["cause", "lead", "by", "packet"].map((one) => of("wait." + one));
+  const [cause, before, lead, by, packet] = ["cause", "before", "lead", "by", "packet"].map((one) => of("wait." + one));
   const values = new Values(of("wait.value"), head.fences.length), begins = stepTimes(events), ends = stepTimes(events);
   let step = 0, name = 0;
   for (let row = 0; row < rows; row++) {
@@ -146,6 +146,7 @@ function readWaits(of, head, events) {
     readTargets(columns, row, counts, fence, values);
     if (code === 2) columns.mutex.set(row, [fence.number(), fence.number()]);
     if (cause.number() === 0) continue;
+    columns.cause[row] = last - before.signed();
     columns.lead[row] = lead.number();
     columns.by[row] = by.number();
     const of = packet.number();

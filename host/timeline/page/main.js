@@ -256,15 +256,19 @@ class App {
     if (!selected) return;
     if (selected.kind === "wait" && waits.by[selected.row] !== NONE) {
       const packet = waits.packet[selected.row];
-      if (packet !== NONE) this.select("packet", packet); else this.step(waits.s1[selected.row]);
+      if (packet !== NONE) this.select("packet", packet); else this.step(waits.cause[selected.row]);
     } else if (selected.kind === "run") this.step(runs.call[selected.row]);
   }
 
-  // Waits that ended in a step.
+  // Waits that ended in a step, and how many its signals ended in later steps.
   endedBy(seq) {
     const { waits } = this.timeline, rows = [];
-    for (let row = 0; row < waits.rows && rows.length < 20; row++) if (waits.s1[row] === seq && waits.outcome[row] !== 3) rows.push(row);
-    return rows;
+    let later = 0;
+    for (let row = 0; row < waits.rows; row++) {
+      if (waits.s1[row] === seq && waits.outcome[row] !== 3 && rows.length < 20) rows.push(row);
+      later += waits.by[row] !== NONE && waits.cause[row] === seq && waits.s1[row] > seq;
+    }
+    return [rows, later];
   }
 
   // Goes to the next or previous event of the lane, or search result.

@@ -73,7 +73,9 @@ class Panels {
     if (events.status[row] >= 0) fields.push(["status", words.status(events.status[row])]);
     if (events.fence[row] !== NONE) fields.push(["fence", this.head.fences[events.fence[row]][0]], ["value", "" + words.value(events, row)]);
     if (events.wakes[row] > 0) fields.push(["wakes", events.wakes[row] === 1 ? "1 wait" : events.wakes[row] + " waits"]);
-    for (const other of this.go.endedBy(seq)) fields.push(["woken", this.link(`${words.track(this.timeline.waits.track[other])}: ${words.wait(other)}`, () => this.go.select("wait", other))]);
+    const [ended, later] = this.go.endedBy(seq);
+    for (const other of ended) fields.push(["woken", this.link(`${words.track(this.timeline.waits.track[other])}: ${words.wait(other)}`, () => this.go.select("wait", other))]);
+    if (later > 0) fields.push(["woken in later steps", later === 1 ? "1 wait" : later + " waits"]);
     for (let mark = lowerBound(marks.seq, seq); mark < marks.rows && marks.seq[mark] === seq; mark++) fields.push([this.head.markKinds[marks.kind[mark]], this.head.words[marks.text[mark]]]);
     return [words.event(row), fields];
   }

@@ -91,7 +91,7 @@ fn page_has_every_event_and_wait() {
     let waits = page.rows(
         "waits",
         "rows.track[row], rows.event[row], rows.t0[row], rows.s0[row], rows.t1[row], rows.s1[row], \
-         rows.by[row] === NONE ? null : rows.by[row], gpupv.app.words.outcome(rows.outcome[row]), gpupv.app.words.parts(row)",
+         rows.by[row] === NONE ? null : rows.by[row], rows.by[row] === NONE ? null : rows.cause[row], gpupv.app.words.outcome(rows.outcome[row]), gpupv.app.words.parts(row)",
     );
     let expected: Vec<Value> = timeline
         .waits
@@ -107,6 +107,7 @@ fn page_has_every_event_and_wait() {
                 wait.end.at,
                 wait.end.sequence,
                 wait.cause.map(|cause| cause.track),
+                wait.cause.map(|cause| cause.moment.sequence),
                 wait.outcome.name(),
                 parts,
             ])
@@ -229,6 +230,31 @@ fn blocked_table_says_who_waits_for_what() {
     assert!(page.text("#details h2").starts_with("WaitFromCpu F1 >= 9"));
     page.browser.press("Escape");
     assert_eq!(page.is("document.getElementById('blocked').hidden"), json!(true));
+    page.no_errors();
+}
+
+/// More waits end than fit one step, so the last ones end in a later step than the signal.
+#[test]
+fn the_cause_of_a_wake_up_is_in_the_step_of_its_signal() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    common::pair(file.path(), |session, client, server, [frames, theirs]| {
+        (0..100).for_each(|_| _ = session.wait(server, &[(theirs, 1)]));
+        session.signal(client, frames, 1);
+        session.advance(1_000, 0);
+    });
+    let timeline = common::timeline_of(file.path());
+    let late = timeline.waits.iter().rposition(|wait| wait.end > wait.cause.unwrap().moment).unwrap();
+    let cause = timeline.waits[late].cause.unwrap().moment.sequence;
+    let end = timeline.waits[late].end.sequence;
+    let mut page = Page::of(timeline, &format!("#axis=step&select=wait:{late}"));
+    let arrow = page.is(
+        "(() => { const { painter } = gpupv.app, ends = []; painter.arrow = (from, begin, to, end) => ends.push(begin, end); \
+         painter.arrows(); delete painter.arrow; return ends; })()",
+    );
+    assert_eq!(arrow, json!([cause, end]));
+    page.browser.press("c");
+    assert_eq!(page.text("#details h2"), "SignalFromCpu F0 = 1");
+    assert!(page.text("#details").contains("woken in later steps"), "{}", page.text("#details"));
     page.no_errors();
 }
 

@@ -163,7 +163,7 @@ impl Columns {
         let mut steps = Steps::new(timeline);
         let [mut track, mut event, mut kind, mut seq, mut at] = [(); 5].map(|()| Column::default());
         let [mut length, mut end, mut outcome, mut targets, mut fence] = [(); 5].map(|()| Column::default());
-        let [mut causes, mut lead, mut by, mut submission] = [(); 4].map(|()| Column::default());
+        let [mut causes, mut before, mut lead, mut by, mut submission] = [(); 5].map(|()| Column::default());
         let mut values = Values::new(timeline);
         let packets: std::collections::BTreeMap<_, u64> =
             (0..).zip(&timeline.packets).filter_map(|(at, packet)| Some((packet.submission?, at))).collect();
@@ -194,6 +194,7 @@ impl Columns {
                 continue;
             };
             causes.number(1);
+            before.signed(wait.end.sequence.wrapping_sub(cause.moment.sequence) as i64);
             lead.number(wait.end.at.saturating_sub(cause.moment.at));
             by.number(cause.track.into());
             submission.option(cause.submission.and_then(|submission| packets.get(&submission).copied()));
@@ -211,6 +212,7 @@ impl Columns {
             ("wait.fence", fence),
             ("wait.value", values.column),
             ("wait.cause", causes),
+            ("wait.before", before),
             ("wait.lead", lead),
             ("wait.by", by),
             ("wait.packet", submission),
