@@ -243,6 +243,44 @@ fn shares(path: &Path, tokens: [[u8; 16]; 2], opened: usize) {
     session.finish();
 }
 
+#[test]
+fn a_wake_up_is_listed_with_the_call_of_its_step_and_the_signal_that_it_led_to() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let mut session = common::Session::new(file.path());
+    let client = session.guest(0, 1, "client");
+    let [done, go] = [(); 2].map(|()| session.fence(client, SyncObjectFlags::empty()).object);
+    let context = session.context(client, 0, CreateContextFlags::empty());
+    session.gpu_wait(client, context, go, 1);
+    session.gpu_signal(client, context, done, 6);
+    let event = session.wait(client, &[(done, 6)]);
+    session.signal(client, go, 1);
+    session.times(client, client, event);
+    let event = session.wait(client, &[(go, 2)]);
+    session.signal(client, go, 2);
+    session.times(client, client, event);
+    session.finish();
+    let timeline = common::timeline_of(file.path());
+    let words = timeline.latency_text(9);
+    let lines: Vec<&str> =
+        words.lines().filter_map(|line| line.split_once("client ")).map(|line| line.1).collect();
+    let by = format!("context {:#x} on 0.0 signals F0 = 6", context.0);
+    assert_eq!(
+        lines,
+        [
+            &format!("SignalFromCpu F1 = 1 wakes host / p1 client (event 1): host / p1 client / {by}"),
+            "SignalFromCpu F1 = 2 wakes host / p1 client (event 2)",
+        ],
+        "{words}"
+    );
+    let json = timeline.latency_json(9);
+    let [through, direct] = [0, 1].map(|at| &json["slowest"][at]);
+    assert_eq!(
+        (&through["fence"], &through["value"], &through["cause"]["fence"]),
+        (&1.into(), &1.into(), &0.into())
+    );
+    assert_eq!((&direct["value"], &direct["cause"]["value"]), (&2.into(), &2.into()));
+}
+
 /// A process of one VM waits for a process of another, to which this happens.
 fn crossed(path: &Path, happens: &[Input]) {
     let mut session = common::Session::new(path);

@@ -463,12 +463,14 @@ impl Builder {
             let is_early = early.contains(&of_process);
             let woken = self.waits.wake(of_process, event.status, is_early, moment, signals, kept);
             let process = self.names.process(event.process);
+            let signal = woken.and_then(|(_, cause)| cause).filter(|cause| cause.fence != NONE);
+            let signal = signal.map(|cause| (cause.track, cause.fence, cause.value));
             self.latency.wake(latency::Wake {
                 step: moment.sequence,
                 by: input_summary.track,
                 call: input_summary.name,
-                fence: woken.and_then(|(_, cause)| cause).map_or(NONE, |cause| cause.fence),
-                value: woken.and_then(|(_, cause)| cause).map_or(0, |cause| cause.value),
+                named: input_summary.targets.first().copied(),
+                signal,
                 process: event.process,
                 track: process,
                 event: name.0,
