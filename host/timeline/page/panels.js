@@ -103,7 +103,8 @@ class Panels {
       element("td", [element("span", "", { class: "swatch", style: `background:${color(name)}` }), name]),
       element("td", duration(length), { class: "number" }), element("td", (100 * length / all).toFixed(1) + "%", { class: "number" }),
     ]));
-    const note = "All times are by the daemon's clock. The guest's time and the link are not in the trace.";
+    const beyond = this.head.hasTimes ? "gpupv trace stats TRACE --wakes has the guest's time and the link." : "The guest's time and the link are not in the trace.";
+    const note = "All times are by the daemon's clock. " + beyond;
     return element("div", [bar, table(["part of the wait", "time", "share"], rows), element("p", note, { class: "note" })]);
   }
 

@@ -233,6 +233,26 @@ fn blocked_table_says_who_waits_for_what() {
     page.no_errors();
 }
 
+#[test]
+fn the_parts_of_a_wait_say_where_the_guests_times_are() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    for with_times in [false, true] {
+        common::pair(file.path(), |session, client, server, [frames, theirs]| {
+            let event = session.wait(server, &[(theirs, 1)]);
+            session.now += 1_000;
+            session.signal(client, frames, 1);
+            if with_times {
+                session.times(client, server, event);
+            }
+        });
+        let mut page = Page::of(common::timeline_of(file.path()), "#select=wait:0");
+        let details = page.text("#details");
+        assert_eq!(details.contains("are not in the trace"), !with_times, "{details}");
+        assert_eq!(details.contains("gpupv trace stats TRACE --wakes"), with_times, "{details}");
+        page.no_errors();
+    }
+}
+
 /// More waits end than fit one step, so the last ones end in a later step than the signal.
 #[test]
 fn the_cause_of_a_wake_up_is_in_the_step_of_its_signal() {

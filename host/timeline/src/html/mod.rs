@@ -108,7 +108,7 @@ fn head(timeline: &Timeline, title: &str, columns: &Columns) -> serde_json::Valu
         "blocked": timeline.blocked.iter().map(blocked).collect::<Vec<_>>(),
         "reasons": timeline.reasons.iter().map(reason).collect::<Vec<_>>(),
         "whyPicture": STANDARD.encode(&timeline.why_picture),
-        "blockedUnknown": timeline.integrity.diverged,
+        "hasTimes": timeline.latency.is_some(), "blockedUnknown": timeline.integrity.diverged,
         "blockedLeftOut": timeline.integrity.blocked_left_out,
         "integrity": format!("{}\n{}", timeline.integrity_words(), timeline.left_out_words()).trim(),
     })
