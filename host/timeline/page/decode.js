@@ -59,11 +59,11 @@ function readEvents(of, head) {
     at: new Float64Array(rows), seq: new Float64Array(rows), track: new Uint32Array(rows),
     name: new Uint32Array(rows), status: new Int16Array(rows), request: new Float64Array(rows),
     fence: new Uint32Array(rows), value: new Float64Array(rows), wakes: new Uint32Array(rows),
-    wide: new Map(), rows,
+    wide: new Map(), others: new Map(), any: new Set(), rows,
   };
   const [at, seq, track, name, status] = ["at", "seq", "track", "name", "status"].map((one) => of("event." + one));
-  const [request, fence, wakes] = ["request", "fence", "wakes"].map((one) => of("event." + one));
-  const values = new Values(of("event.value"), head.fences.length);
+  const [request, fence, others, other, wakes] = ["request", "fence", "others", "other", "wakes"].map((one) => of("event." + one));
+  const [values, otherValues] = ["value", "otherValue"].map((one) => new Values(of("event." + one), head.fences.length));
   const requests = new Float64Array(head.tracks.length);
   let now = 0, step = 0;
   for (let row = 0; row < rows; row++) {
@@ -78,6 +78,14 @@ function readEvents(of, head) {
     if (named !== 0) {
       columns.value[row] = values.next(named - 1);
       if (values.wide !== null) columns.wide.set(row, values.wide);
+    }
+    const more = others.number();
+    if (more % 2 === 1) columns.any.add(row);
+    if (more > 1) {
+      columns.others.set(row, Array.from({ length: more >>> 1 }, () => {
+        const named = other.number(), value = otherValues.next(named);
+        return [named, otherValues.wide ?? value];
+      }));
     }
     columns.wakes[row] = wakes.number();
   }

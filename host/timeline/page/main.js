@@ -321,6 +321,11 @@ class App {
 
   // Search.
 
+  names(row, fence) {
+    const { events } = this.timeline;
+    return events.fence[row] === fence || (events.others.get(row)?.some(([other]) => other === fence) ?? false);
+  }
+
   search(text) {
     const tokens = text.trim().split(/\s+/).filter((token) => token);
     this.found = null;
@@ -334,7 +339,7 @@ class App {
       const fence = /^f(\d+)$/.exec(token), process = /^p\d+$/.test(token);
       const tracks = head.tracks.map((_, id) => (process ? (" " + this.words.path(id)).includes(" " + token + " ") : this.words.path(id).toLowerCase().includes(token)));
       const names = has(head.words, token), statuses = has(head.statuses, token);
-      if (fence) return { event: (row) => events.fence[row] === Number(fence[1]), mark: () => false };
+      if (fence) return { event: (row) => this.names(row, Number(fence[1])), mark: () => false };
       return {
         event: (row) => tracks[events.track[row]] || (!process && (names[events.name[row]] || (events.status[row] >= 0 && statuses[events.status[row]]))),
         mark: (row) => tracks[marks.track[row]] || (!process && (names[marks.text[row]] || head.markKinds[marks.kind[row]] === token)),

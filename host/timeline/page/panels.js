@@ -21,6 +21,9 @@ const KEYS = [
 // Columns of numbers, to the right.
 const NUMBERS = new Set(["time", "duration", "request", "wakes", "share"]);
 
+// Objects of a call that its details have.
+const NAMED = 16;
+
 // Keys that type a character elsewhere.
 const TYPED = /^[!-~]$/;
 
@@ -71,7 +74,9 @@ class Panels {
     const seq = events.seq[row], fields = [["step", "#" + seq], ["of", words.path(events.track[row])], ["time", this.when(events.at[row])]];
     if (events.request[row] !== 0) fields.push(["request", events.request[row]]);
     if (events.status[row] >= 0) fields.push(["status", words.status(events.status[row])]);
-    if (events.fence[row] !== NONE) fields.push(["fence", this.head.fences[events.fence[row]][0]], ["value", "" + words.value(events, row)]);
+    const named = words.named(row);
+    for (const [fence, value] of named.slice(0, NAMED)) fields.push(["fence", this.head.fences[fence][0]], ["value", "" + value]);
+    if (named.length > NAMED) fields.push(["and", `${named.length - NAMED} more`]);
     if (events.wakes[row] > 0) fields.push(["wakes", events.wakes[row] === 1 ? "1 wait" : events.wakes[row] + " waits"]);
     const [ended, later] = this.go.endedBy(seq);
     for (const other of ended) fields.push(["woken", this.link(`${words.track(this.timeline.waits.track[other])}: ${words.wait(other)}`, () => this.go.select("wait", other))]);

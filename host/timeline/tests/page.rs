@@ -234,6 +234,25 @@ fn blocked_table_says_who_waits_for_what() {
 }
 
 #[test]
+fn a_call_of_several_objects_is_shown_and_found_by_each() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    common::pair(file.path(), |session, client, _, [frames, _]| {
+        let second = session.fence(client, d3dkmt::SyncObjectFlags::empty()).object;
+        let (objects, values) = (vec![frames, second].into(), vec![6, u64::MAX - 1].into());
+        let (device, event) = (client.device, d3dkmt::EventId(9));
+        let flags = d3dkmt::WaitFromCpuFlags::WAIT_ANY;
+        session.call(client.process, d3dkmt::Call::WaitFromCpu { device, objects, values, flags, event });
+    });
+    let mut page = Page::of(common::timeline_of(file.path()), "");
+    page.is("gpupv.app.search('WaitFromCpu F1')");
+    assert_eq!(page.text("#found"), "1 of 1");
+    assert_eq!(page.text("#details h2"), "WaitFromCpu F0 >= 6, F1 >= 18446744073709551614 (any)");
+    let details = page.text("#details");
+    assert!(details.contains("F0 ") && details.contains("F1 monitored fence"), "{details}");
+    page.no_errors();
+}
+
+#[test]
 fn the_parts_of_a_wait_say_where_the_guests_times_are() {
     let file = tempfile::NamedTempFile::new().unwrap();
     for with_times in [false, true] {

@@ -126,7 +126,8 @@ impl Columns {
     fn events(&mut self, timeline: &Timeline) {
         let [mut at, mut seq, mut track, mut name] = [(); 4].map(|()| Column::default());
         let [mut status, mut request, mut fence, mut wakes] = [(); 4].map(|()| Column::default());
-        let mut values = Values::new(timeline);
+        let [mut others, mut other] = [(); 2].map(|()| Column::default());
+        let [mut values, mut other_values] = [(); 2].map(|()| Values::new(timeline));
         let mut requests = vec![0u64; timeline.tracks.len()];
         for event in &timeline.events {
             at.delta(event.moment.at);
@@ -142,6 +143,11 @@ impl Columns {
             if event.fence != NONE {
                 values.push(event.fence, event.value);
             }
+            others.number(2 * event.others.len() as u64 + u64::from(event.any));
+            for (fence, value) in &event.others {
+                other.number((*fence).into());
+                other_values.push(*fence, *value);
+            }
             wakes.number(event.wakes.into());
         }
         for (name, column) in [
@@ -153,6 +159,9 @@ impl Columns {
             ("event.request", request),
             ("event.fence", fence),
             ("event.value", values.column),
+            ("event.others", others),
+            ("event.other", other),
+            ("event.otherValue", other_values.column),
             ("event.wakes", wakes),
         ] {
             self.add(name, column);
