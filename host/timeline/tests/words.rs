@@ -281,6 +281,26 @@ fn a_wake_up_is_listed_with_the_call_of_its_step_and_the_signal_that_it_led_to()
     assert_eq!((&direct["value"], &direct["cause"]["value"]), (&2.into(), &2.into()));
 }
 
+#[test]
+fn differences_beyond_those_listed_are_counted() {
+    let folder = tempfile::tempdir().unwrap();
+    let [one, other] = ["one", "other"].map(|name| folder.path().join(name));
+    for (path, is_signaled) in [(&one, true), (&other, false)] {
+        common::pair(path, |session, client, server, [frames, theirs]| {
+            for value in 1..=30 {
+                session.wait(server, &[(theirs, value)]);
+            }
+            session.signal(client, frames, if is_signaled { 30 } else { 5 });
+        });
+    }
+    let found = compare(&one, &other);
+    assert_eq!((found.missing.len(), found.json()["woken_a_only_left_out"].as_u64()), (20, Some(5)));
+    let text = found.to_string();
+    assert_eq!(text.matches("woken in A only: red/server#1 event").count(), 20, "{text}");
+    assert!(text.contains("woken in A only: 5 more\n"), "{text}");
+    assert_eq!(found.json()["longer_left_out"], 0);
+}
+
 /// A process of one VM waits for a process of another, to which this happens.
 fn crossed(path: &Path, happens: &[Input]) {
     let mut session = common::Session::new(path);

@@ -282,11 +282,43 @@ pub struct Diff {
     pub extra: Vec<(String, u64)>,
     /// The greatest difference first.
     pub longer: Vec<Longer>,
+    pub left_out: LeftOut,
     /// Why a trace was not read to its end.
     pub stopped: (Option<String>, Option<String>),
 }
 
+/// How many differences of each kind are not listed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct LeftOut {
+    pub divergences: usize,
+    pub ends: usize,
+    pub disruptions: usize,
+    pub ended_otherwise: usize,
+    pub missing: usize,
+    pub extra: usize,
+    pub longer: usize,
+}
+
+/// Cuts a list. Returns how many differences it had beyond that.
+fn cut<T>(list: &mut Vec<T>) -> usize {
+    let left_out = list.len().saturating_sub(LISTED_MAX);
+    list.truncate(LISTED_MAX);
+    left_out
+}
+
 impl Diff {
+    fn cut(&mut self) {
+        self.left_out = LeftOut {
+            divergences: cut(&mut self.divergences),
+            ends: cut(&mut self.ends),
+            disruptions: cut(&mut self.disruptions),
+            ended_otherwise: cut(&mut self.ended_otherwise),
+            missing: cut(&mut self.missing),
+            extra: cut(&mut self.extra),
+            longer: cut(&mut self.longer),
+        };
+    }
+
     /// Whether nothing differs except times.
     pub fn is_same(&self) -> bool {
         let Diff { divergences, only, calls, ends, disruptions, wakes, ended_otherwise, .. } = self;
@@ -337,17 +369,11 @@ pub fn diff(left: &Open, right: &Open) -> Result<Diff, TraceError> {
     diff.only.1.extend(right.processes.keys().filter(|name| !left.processes.contains_key(*name)).cloned());
     diff.calls = different_counts(&left.calls, &right.calls);
     diff.disruptions = different_counts(&left.disruptions, &right.disruptions);
-    diff.disruptions.truncate(LISTED_MAX);
     // The earliest difference is the likely cause of the others.
     let first = |divergence: &Divergence| divergence.steps.0.or(divergence.steps.1);
     diff.divergences.sort_by_key(first);
-    diff.divergences.truncate(LISTED_MAX);
     diff.longer.sort_by_key(|divergence| std::cmp::Reverse(divergence.nanos.1 - divergence.nanos.0));
-    diff.longer.truncate(LISTED_MAX);
-    diff.ended_otherwise.truncate(LISTED_MAX);
-    diff.ends.truncate(LISTED_MAX);
-    diff.missing.truncate(LISTED_MAX);
-    diff.extra.truncate(LISTED_MAX);
+    diff.cut();
     words(
         (open.0)()?,
         &mut diff.divergences,

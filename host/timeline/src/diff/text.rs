@@ -10,7 +10,11 @@ use crate::format::duration;
 impl fmt::Display for Diff {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Diff { steps, divergences, only, calls, ends, disruptions, wakes, .. } = self;
-        let Diff { ended_otherwise, missing, extra, longer, stopped, .. } = self;
+        let Diff { ended_otherwise, missing, extra, longer, left_out, stopped, .. } = self;
+        let more = |f: &mut fmt::Formatter<'_>, what: &str, count: usize| match count {
+            0 => Ok(()),
+            _ => writeln!(f, "{what}: {count} more"),
+        };
         if self.is_same() {
             writeln!(
                 f,
@@ -26,6 +30,7 @@ impl fmt::Display for Diff {
             let step = |step: &Option<u64>| step.map_or(String::new(), |step| format!(" #{step}"));
             writeln!(f, "  A{}: {}\n  B{}: {}", step(&steps.0), words.0, step(&steps.1), words.1)?;
         }
+        more(f, "also different", left_out.divergences)?;
         only.0.iter().try_for_each(|name| writeln!(f, "only in A: {name}"))?;
         only.1.iter().try_for_each(|name| writeln!(f, "only in B: {name}"))?;
         for (name, one, other) in calls {
@@ -34,21 +39,27 @@ impl fmt::Display for Diff {
         for Ended { process, words: (one, other) } in ends {
             writeln!(f, "{process}: {one} in A, {other} in B")?;
         }
+        more(f, "ends of processes", left_out.ends)?;
         for (what, one, other) in disruptions {
             writeln!(f, "{what}: {one} times in A, {other} in B")?;
         }
+        more(f, "faults, resets and pauses", left_out.disruptions)?;
         for EndedOtherwise { process, event, statuses: (one, other) } in ended_otherwise {
             writeln!(f, "ended differently: {process} event {event}, {one} in A, {other} in B")?;
         }
+        more(f, "ended differently", left_out.ended_otherwise)?;
         if wakes.0 != wakes.1 {
             writeln!(f, "wake-ups: {} in A, {} in B", wakes.0, wakes.1)?;
         }
         missing.iter().try_for_each(|(name, event)| writeln!(f, "woken in A only: {name} event {event}"))?;
+        more(f, "woken in A only", left_out.missing)?;
         extra.iter().try_for_each(|(name, event)| writeln!(f, "woken in B only: {name} event {event}"))?;
+        more(f, "woken in B only", left_out.extra)?;
         for Longer { process, event, nanos } in longer {
             let (one, other) = (duration(nanos.0), duration(nanos.1));
             writeln!(f, "waited longer: {process} event {event}, {one} in A, {other} in B")?;
         }
+        more(f, "waited longer", left_out.longer)?;
         stopped.0.iter().try_for_each(|why| writeln!(f, "A is read only up to its damage: {why}"))?;
         stopped.1.iter().try_for_each(|why| writeln!(f, "B is read only up to its damage: {why}"))
     }
@@ -58,7 +69,7 @@ impl Diff {
     /// The differences as JSON.
     pub fn json(&self) -> Value {
         let Diff { steps, divergences, only, calls, ends, disruptions, wakes, .. } = self;
-        let Diff { ended_otherwise, missing, extra, longer, stopped, .. } = self;
+        let Diff { ended_otherwise, missing, extra, longer, left_out, stopped, .. } = self;
         let count = |(name, a, b): &(String, u64, u64)| json!({ "name": name, "a": a, "b": b });
         let end = |end: &Ended| json!({ "process": end.process, "a": end.words.0, "b": end.words.1 });
         let ended = |wait: &EndedOtherwise| {
@@ -89,6 +100,10 @@ impl Diff {
             "woken_a_only": missing.iter().map(wait).collect::<Vec<_>>(),
             "woken_b_only": extra.iter().map(wait).collect::<Vec<_>>(),
             "longer": longer.collect::<Vec<_>>(), "damage_a": stopped.0, "damage_b": stopped.1,
+            "divergences_left_out": left_out.divergences, "ends_left_out": left_out.ends,
+            "disruptions_left_out": left_out.disruptions, "ended_otherwise_left_out": left_out.ended_otherwise,
+            "woken_a_only_left_out": left_out.missing, "woken_b_only_left_out": left_out.extra,
+            "longer_left_out": left_out.longer,
         })
     }
 }
