@@ -78,6 +78,9 @@ fn a_million_waits_of_one_cause_are_one_cause_and_the_report_is_limited() {
     for fence in &fences {
         world.gpu_wait(context, *fence, 1);
     }
+    // The process has more waits than are considered.
+    let text = chain(&all.causes[0]) + &all.causes[0].could[0].text;
+    assert!(text.contains("its CPU has 256 or more waits itself"), "{text}");
     let few = world.kernel.why(&Question { most: 1, ..Question::default() });
     assert_eq!(few.causes.len(), 1);
     world.now = 1_000;

@@ -20,7 +20,7 @@ use crate::{AdapterConfig, Nanos, ProcessId};
 pub(super) const ALTERNATIVES_LISTED_MAX: usize = 8;
 
 /// Waits of one process that are considered at most, the first ones.
-const WAITS_OF_A_PROCESS_MAX: usize = 256;
+pub(super) const WAITS_OF_A_PROCESS_MAX: usize = 256;
 
 /// A pending store or signal of a value to an object.
 #[derive(Clone, Copy, Debug)]
