@@ -75,7 +75,11 @@ class Panels {
     if (events.request[row] !== 0) fields.push(["request", events.request[row]]);
     if (events.status[row] >= 0) fields.push(["status", words.status(events.status[row])]);
     const named = words.named(row);
-    for (const [fence, value] of named.slice(0, NAMED)) fields.push(["fence", this.head.fences[fence][0]], ["value", "" + value]);
+    for (const [fence, value] of named.slice(0, NAMED)) {
+      const [text, , , hasValue] = this.head.fences[fence];
+      fields.push(["fence", text]);
+      if (hasValue) fields.push(["value", "" + value]);
+    }
     if (named.length > NAMED) fields.push(["and", `${named.length - NAMED} more`]);
     if (events.wakes[row] > 0) fields.push(["wakes", events.wakes[row] === 1 ? "1 wait" : events.wakes[row] + " waits"]);
     const [ended, later] = this.go.endedBy(seq);

@@ -535,12 +535,7 @@ impl Side {
                 Input::VmAttached { vm, name } => drop(vms.insert(*vm, printable(name))),
                 Input::ProcessAttached { process, vm: vm_number, name, .. } => {
                     let vm = vms.get(vm_number).map_or("host", String::as_str);
-                    let name = format!("{vm}/{}", printable(name));
-                    let number = side.namesakes.entry(name.clone()).or_default();
-                    *number += 1;
-                    let name = numbered(&name, *number);
-                    let name = renamed.get(&name).cloned().unwrap_or(name);
-                    side.processes.insert(name.clone(), ProcessSummary::default());
+                    let name = side.attached(format!("{vm}/{}", printable(name)), renamed);
                     names.insert(*process, name);
                     vm_of.insert(*process, *vm_number);
                 }
@@ -591,6 +586,16 @@ impl Side {
                 side.woken(names.get(&woken.process).map_or("?", String::as_str), woken, now);
             }
         }
+    }
+
+    /// Adds a process. Returns its name with a number.
+    fn attached(&mut self, name: String, renamed: &BTreeMap<String, String>) -> String {
+        let number = self.namesakes.entry(name.clone()).or_default();
+        *number += 1;
+        let name = numbered(&name, *number);
+        let name = renamed.get(&name).cloned().unwrap_or(name);
+        self.processes.insert(name.clone(), ProcessSummary::default());
+        name
     }
 
     fn ends(&mut self, names: &BTreeMap<ProcessId, String>, process: ProcessId, with_vm: bool) {
