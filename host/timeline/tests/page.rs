@@ -3,61 +3,10 @@
 mod browser;
 mod common;
 
-use std::path::PathBuf;
-
-use browser::Browser;
+use browser::page::Page;
 use d3dkmt::CreateContextFlags;
 use serde_json::{Value, json};
-use timeline::{NONE, Outcome, Timeline};
-
-struct Page {
-    browser: Browser,
-    timeline: Timeline,
-    path: PathBuf,
-    _folder: tempfile::TempDir,
-}
-
-impl Page {
-    fn of(timeline: Timeline, hash: &str) -> Page {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("page.html");
-        std::fs::write(&path, timeline::html::export(&timeline, "a <trace> & more.gvt")).unwrap();
-        let mut browser = Browser::start();
-        browser.open(&path, hash);
-        Page { browser, timeline, path, _folder: folder }
-    }
-
-    fn small() -> Page {
-        Page::of(common::small_timeline(), "#axis=time")
-    }
-
-    fn is(&mut self, expression: &str) -> Value {
-        self.browser.evaluate(expression)
-    }
-
-    fn text(&mut self, selector: &str) -> String {
-        let text = self.is(&format!("document.querySelector({selector:?}).textContent"));
-        text.as_str().unwrap().to_owned()
-    }
-
-    /// Every row of a list, with the columns that these expressions over `rows` and `row` give.
-    fn rows(&mut self, list: &str, columns: &str) -> Value {
-        self.is(&format!(
-            "(() => {{ const t = gpupv.app.timeline, rows = t.{list}; \
-             return Array.from({{ length: rows.rows }}, (_, row) => [{columns}]); }})()"
-        ))
-    }
-
-    /// Begin and end of the page's view.
-    fn view(&mut self) -> (f64, f64) {
-        let view = self.is("[gpupv.app.view.from, gpupv.app.view.to]");
-        (view[0].as_f64().unwrap(), view[1].as_f64().unwrap())
-    }
-
-    fn no_errors(mut self) {
-        assert_eq!(self.is("gpupv.errors"), json!([]));
-    }
-}
+use timeline::{NONE, Outcome};
 
 #[test]
 fn page_has_every_event_and_wait() {
@@ -230,70 +179,6 @@ fn blocked_table_says_who_waits_for_what() {
     assert!(page.text("#details h2").starts_with("WaitFromCpu F1 >= 9"));
     page.browser.press("Escape");
     assert_eq!(page.is("document.getElementById('blocked').hidden"), json!(true));
-    page.no_errors();
-}
-
-#[test]
-fn a_call_of_several_objects_is_shown_and_found_by_each() {
-    let file = tempfile::NamedTempFile::new().unwrap();
-    common::pair(file.path(), |session, client, _, [frames, _]| {
-        let second = session.fence(client, d3dkmt::SyncObjectFlags::empty()).object;
-        let (objects, values) = (vec![frames, second].into(), vec![6, u64::MAX - 1].into());
-        let (device, event) = (client.device, d3dkmt::EventId(9));
-        let flags = d3dkmt::WaitFromCpuFlags::WAIT_ANY;
-        session.call(client.process, d3dkmt::Call::WaitFromCpu { device, objects, values, flags, event });
-    });
-    let mut page = Page::of(common::timeline_of(file.path()), "");
-    page.is("gpupv.app.search('WaitFromCpu F1')");
-    assert_eq!(page.text("#found"), "1 of 1");
-    assert_eq!(page.text("#details h2"), "WaitFromCpu F0 >= 6, F1 >= 18446744073709551614 (any)");
-    let details = page.text("#details");
-    assert!(details.contains("F0 ") && details.contains("F1 monitored fence"), "{details}");
-    page.no_errors();
-}
-
-#[test]
-fn the_parts_of_a_wait_say_where_the_guests_times_are() {
-    let file = tempfile::NamedTempFile::new().unwrap();
-    for with_times in [false, true] {
-        common::pair(file.path(), |session, client, server, [frames, theirs]| {
-            let event = session.wait(server, &[(theirs, 1)]);
-            session.now += 1_000;
-            session.signal(client, frames, 1);
-            if with_times {
-                session.times(client, server, event);
-            }
-        });
-        let mut page = Page::of(common::timeline_of(file.path()), "#select=wait:0");
-        let details = page.text("#details");
-        assert_eq!(details.contains("are not in the trace"), !with_times, "{details}");
-        assert_eq!(details.contains("gpupv trace stats TRACE --wakes"), with_times, "{details}");
-        page.no_errors();
-    }
-}
-
-/// More waits end than fit one step, so the last ones end in a later step than the signal.
-#[test]
-fn the_cause_of_a_wake_up_is_in_the_step_of_its_signal() {
-    let file = tempfile::NamedTempFile::new().unwrap();
-    common::pair(file.path(), |session, client, server, [frames, theirs]| {
-        (0..100).for_each(|_| _ = session.wait(server, &[(theirs, 1)]));
-        session.signal(client, frames, 1);
-        session.advance(1_000, 0);
-    });
-    let timeline = common::timeline_of(file.path());
-    let late = timeline.waits.iter().rposition(|wait| wait.end > wait.cause.unwrap().moment).unwrap();
-    let cause = timeline.waits[late].cause.unwrap().moment.sequence;
-    let end = timeline.waits[late].end.sequence;
-    let mut page = Page::of(timeline, &format!("#axis=step&select=wait:{late}"));
-    let arrow = page.is(
-        "(() => { const { painter } = gpupv.app, ends = []; painter.arrow = (from, begin, to, end) => ends.push(begin, end); \
-         painter.arrows(); delete painter.arrow; return ends; })()",
-    );
-    assert_eq!(arrow, json!([cause, end]));
-    page.browser.press("c");
-    assert_eq!(page.text("#details h2"), "SignalFromCpu F0 = 1");
-    assert!(page.text("#details").contains("woken in later steps"), "{}", page.text("#details"));
     page.no_errors();
 }
 
