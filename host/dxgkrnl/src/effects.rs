@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 use core::fmt;
 
 use d3dkmt::text::printable;
-use d3dkmt::{NtStatus, Reply, ShareToken, WakeTarget};
+use d3dkmt::{EventId, NtStatus, Reply, ShareToken, WakeTarget};
 use serde::{Deserialize, Serialize};
 
 use crate::{DmaOp, ProcessId, VmId};
@@ -157,6 +157,12 @@ impl Note {
     /// Why a call was refused. [`Note::refused_with`] reads the status.
     pub(crate) fn refusal(process: ProcessId, status: NtStatus, why: &str) -> Note {
         Note { process: Some(process), text: format!("{status}: {why}") }
+    }
+
+    /// The event of a wait that ended without its value, if this is the note of that.
+    pub fn ended_wait(&self) -> Option<EventId> {
+        let (event, _) = self.text.strip_prefix("wait ")?.split_once(" ended: ")?;
+        event.parse().ok().map(EventId)
     }
 
     /// The status with which a call was refused, if this is the note of that.

@@ -621,3 +621,22 @@ fn an_answer_of_why_visits_entries_in_proportion_to_the_contexts_that_calls_dest
     let (few, many) = (entries(200), entries(400));
     assert!(many < few * 5 / 2, "{few} entries, and {many} for twice as many");
 }
+
+#[test]
+fn an_answer_of_why_visits_entries_in_proportion_to_the_waits_that_steps_have_left() {
+    let _alone = ALONE.lock();
+    let entries = |count: u32| {
+        let mut owner = Owner::new(0);
+        for event in 1..=u64::from(count) {
+            owner.ok(calls::wait(owner.device, owner.fence, 1, EventId(event)));
+        }
+        let (process, call) = (owner.process, calls::signal(owner.device, owner.fence, 1));
+        owner.world.kernel.handle(0, Input::Call { process, request: 0, call }, &mut Effects::default());
+        let before = visited();
+        let why = owner.world.kernel.why(&Question::default());
+        assert!(why.waiting > count as usize / 2 && why.causes.len() == 1, "{why}");
+        (visited() - before, why.waiting as u64)
+    };
+    let ((few, some), (many, more)) = (entries(500), entries(1_000));
+    assert!(many * some < few * more * 6 / 5, "{few} entries for {some} waits, and {many} for {more}");
+}

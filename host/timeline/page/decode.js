@@ -59,11 +59,11 @@ function readEvents(of, head) {
     at: new Float64Array(rows), seq: new Float64Array(rows), track: new Uint32Array(rows),
     name: new Uint32Array(rows), status: new Int16Array(rows), request: new Float64Array(rows),
     fence: new Uint32Array(rows), value: new Float64Array(rows), wakes: new Uint32Array(rows),
-    wide: new Map(), rows,
+    wide: new Map(), others: new Map(), any: new Set(), rows,
   };
   const [at, seq, track, name, status] = ["at", "seq", "track", "name", "status"].map((one) => of("event." + one));
-  const [request, fence, wakes] = ["request", "fence", "wakes"].map((one) => of("event." + one));
-  const values = new Values(of("event.value"), head.fences.length);
+  const [request, fence, others, other, wakes] = ["request", "fence", "others", "other", "wakes"].map((one) => of("event." + one));
+  const [values, otherValues] = ["value", "otherValue"].map((one) => new Values(of("event." + one), head.fences.length));
   const requests = new Float64Array(head.tracks.length);
   let now = 0, step = 0;
   for (let row = 0; row < rows; row++) {
@@ -78,6 +78,14 @@ function readEvents(of, head) {
     if (named !== 0) {
       columns.value[row] = values.next(named - 1);
       if (values.wide !== null) columns.wide.set(row, values.wide);
+    }
+    const more = others.number();
+    if (more % 2 === 1) columns.any.add(row);
+    if (more > 1) {
+      columns.others.set(row, Array.from({ length: more >>> 1 }, () => {
+        const named = other.number(), value = otherValues.next(named);
+        return [named, otherValues.wide ?? value];
+      }));
     }
     columns.wakes[row] = wakes.number();
   }
@@ -126,12 +134,12 @@ function newSlices(rows) {
 function readWaits(of, head, events) {
   const rows = of("wait.seq").rows, columns = newSlices(rows);
   Object.assign(columns, {
-    event: new Float64Array(rows), kind: new Uint8Array(rows), lead: new Float64Array(rows),
+    event: new Float64Array(rows), kind: new Uint8Array(rows), cause: new Float64Array(rows), lead: new Float64Array(rows),
     by: new Uint32Array(rows).fill(NONE), packet: new Uint32Array(rows).fill(NONE), mutex: new Map(),
   });
   const [track, event, kind, seq, at] = ["track", "event", "kind", "seq", "at"].map((one) => of("wait." + one));
   const [length, end, outcome, counts, fence] = ["length", "end", "outcome", "targets", "fence"].map((one) => of("wait." + one));
-  const [cause, lead, by, packet] = ["cause", "lead", "by", "packet"].map((one) => of("wait." + one));
+  const [cause, before, lead, by, packet] = ["cause", "before", "lead", "by", "packet"].map((one) => of("wait." + one));
   const values = new Values(of("wait.value"), head.fences.length), begins = stepTimes(events), ends = stepTimes(events);
   let step = 0, name = 0;
   for (let row = 0; row < rows; row++) {
@@ -146,6 +154,7 @@ function readWaits(of, head, events) {
     readTargets(columns, row, counts, fence, values);
     if (code === 2) columns.mutex.set(row, [fence.number(), fence.number()]);
     if (cause.number() === 0) continue;
+    columns.cause[row] = last - before.signed();
     columns.lead[row] = lead.number();
     columns.by[row] = by.number();
     const of = packet.number();

@@ -388,7 +388,7 @@ class Painter {
       const from = this.lanes.list.find((lane) => lane.track === waits.by[row] && (lane.kind === "calls" || lane.kind === "packets"));
       const to = this.lanes.find("waits", waits.track[row]);
       const end = this.view.axis === 0 ? waits.t1[row] : waits.s1[row];
-      this.arrow(from, this.view.axis === 0 ? end - waits.lead[row] : end, to, end);
+      this.arrow(from, this.view.axis === 0 ? end - waits.lead[row] : waits.cause[row], to, end);
     }
     if (selected.kind === "run" && runs.queue[row] !== NONE) {
       const { events, packets } = this.timeline, call = lowerBound(events.seq, runs.call[row]);

@@ -256,15 +256,19 @@ class App {
     if (!selected) return;
     if (selected.kind === "wait" && waits.by[selected.row] !== NONE) {
       const packet = waits.packet[selected.row];
-      if (packet !== NONE) this.select("packet", packet); else this.step(waits.s1[selected.row]);
+      if (packet !== NONE) this.select("packet", packet); else this.step(waits.cause[selected.row]);
     } else if (selected.kind === "run") this.step(runs.call[selected.row]);
   }
 
-  // Waits that ended in a step.
+  // Waits that ended in a step, and how many its signals ended in later steps.
   endedBy(seq) {
     const { waits } = this.timeline, rows = [];
-    for (let row = 0; row < waits.rows && rows.length < 20; row++) if (waits.s1[row] === seq && waits.outcome[row] !== 3) rows.push(row);
-    return rows;
+    let later = 0;
+    for (let row = 0; row < waits.rows; row++) {
+      if (waits.s1[row] === seq && waits.outcome[row] !== 3 && rows.length < 20) rows.push(row);
+      later += waits.by[row] !== NONE && waits.cause[row] === seq && waits.s1[row] > seq;
+    }
+    return [rows, later];
   }
 
   // Goes to the next or previous event of the lane, or search result.
@@ -317,6 +321,11 @@ class App {
 
   // Search.
 
+  names(row, fence) {
+    const { events } = this.timeline;
+    return events.fence[row] === fence || (events.others.get(row)?.some(([other]) => other === fence) ?? false);
+  }
+
   search(text) {
     const tokens = text.trim().split(/\s+/).filter((token) => token);
     this.found = null;
@@ -330,7 +339,7 @@ class App {
       const fence = /^f(\d+)$/.exec(token), process = /^p\d+$/.test(token);
       const tracks = head.tracks.map((_, id) => (process ? (" " + this.words.path(id)).includes(" " + token + " ") : this.words.path(id).toLowerCase().includes(token)));
       const names = has(head.words, token), statuses = has(head.statuses, token);
-      if (fence) return { event: (row) => events.fence[row] === Number(fence[1]), mark: () => false };
+      if (fence) return { event: (row) => this.names(row, Number(fence[1])), mark: () => false };
       return {
         event: (row) => tracks[events.track[row]] || (!process && (names[events.name[row]] || (events.status[row] >= 0 && statuses[events.status[row]]))),
         mark: (row) => tracks[marks.track[row]] || (!process && (names[marks.text[row]] || head.markKinds[marks.kind[row]] === token)),

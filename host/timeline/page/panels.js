@@ -21,6 +21,9 @@ const KEYS = [
 // Columns of numbers, to the right.
 const NUMBERS = new Set(["time", "duration", "request", "wakes", "share"]);
 
+// Objects of a call that its details have.
+const NAMED = 16;
+
 // Keys that type a character elsewhere.
 const TYPED = /^[!-~]$/;
 
@@ -71,9 +74,17 @@ class Panels {
     const seq = events.seq[row], fields = [["step", "#" + seq], ["of", words.path(events.track[row])], ["time", this.when(events.at[row])]];
     if (events.request[row] !== 0) fields.push(["request", events.request[row]]);
     if (events.status[row] >= 0) fields.push(["status", words.status(events.status[row])]);
-    if (events.fence[row] !== NONE) fields.push(["fence", this.head.fences[events.fence[row]][0]], ["value", "" + words.value(events, row)]);
+    const named = words.named(row);
+    for (const [fence, value] of named.slice(0, NAMED)) {
+      const [text, , , hasValue] = this.head.fences[fence];
+      fields.push(["fence", text]);
+      if (hasValue) fields.push(["value", "" + value]);
+    }
+    if (named.length > NAMED) fields.push(["and", `${named.length - NAMED} more`]);
     if (events.wakes[row] > 0) fields.push(["wakes", events.wakes[row] === 1 ? "1 wait" : events.wakes[row] + " waits"]);
-    for (const other of this.go.endedBy(seq)) fields.push(["woken", this.link(`${words.track(this.timeline.waits.track[other])}: ${words.wait(other)}`, () => this.go.select("wait", other))]);
+    const [ended, later] = this.go.endedBy(seq);
+    for (const other of ended) fields.push(["woken", this.link(`${words.track(this.timeline.waits.track[other])}: ${words.wait(other)}`, () => this.go.select("wait", other))]);
+    if (later > 0) fields.push(["woken in later steps", later === 1 ? "1 wait" : later + " waits"]);
     for (let mark = lowerBound(marks.seq, seq); mark < marks.rows && marks.seq[mark] === seq; mark++) fields.push([this.head.markKinds[marks.kind[mark]], this.head.words[marks.text[mark]]]);
     return [words.event(row), fields];
   }
@@ -101,7 +112,8 @@ class Panels {
       element("td", [element("span", "", { class: "swatch", style: `background:${color(name)}` }), name]),
       element("td", duration(length), { class: "number" }), element("td", (100 * length / all).toFixed(1) + "%", { class: "number" }),
     ]));
-    const note = "All times are by the daemon's clock. The guest's time and the link are not in the trace.";
+    const beyond = this.head.hasTimes ? "gpupv trace stats TRACE --wakes has the guest's time and the link." : "The guest's time and the link are not in the trace.";
+    const note = "All times are by the daemon's clock. " + beyond;
     return element("div", [bar, table(["part of the wait", "time", "share"], rows), element("p", note, { class: "note" })]);
   }
 
@@ -142,20 +154,17 @@ class Panels {
   blocked() {
     const { head, words } = this, box = document.querySelector("#blocked .scroll");
     if (head.blocked.length === 0) {
-      box.replaceChildren(element("p", "No wait is pending at the end of the trace."));
+      box.replaceChildren(element("p", head.blockedUnknown ? "The replay ended before the trace, so what waits at its end is not known." : "Nothing is blocked at the end of the trace."));
       return;
     }
     const told = new Set();
-    const rows = head.blocked.map((wait) => {
-      const wants = wait.mutex ? [`keyed mutex 0x${wait.mutex[0].toString(16)} key ${wait.mutex[1]}`] : wait.items.map(([fence, value, current, satisfied]) =>
-        satisfied ? `${fenceName(fence)} >= ${value} (reached)` : `${fenceName(fence)} >= ${value}, is ${current}`);
-      const names = wait.items.filter(([fence]) => fence !== null).map(([fence]) => head.fences[fence][0]);
+    const rows = head.blocked.map(([track, what, since, step, wants, fences, why]) => {
       return element("tr", [
-        element("td", words.path(wait.track)), element("td", wait.event === null ? "queue" : "event " + wait.event),
-        element("td", wants.join(wait.any ? " or\n" : "\n"), { class: "wide" }),
-        element("td", duration(head.end - wait.at), { class: "number" }),
-        element("td", wait.seq === 0 ? "" : this.step(wait.seq)), element("td", names.join("\n"), { class: "wide" }),
-        this.reason(wait, told),
+        element("td", words.path(track)), element("td", what),
+        element("td", wants.join("\n"), { class: "wide" }),
+        element("td", since === null ? "" : duration(head.end - since), { class: "number" }),
+        element("td", step === null ? "" : this.step(step)), element("td", fences.map((fence) => head.fences[fence][0]).join("\n"), { class: "wide" }),
+        this.reason(why, told),
       ]);
     });
     const parts = [table(["waiter", "kind", "waits for", "duration", "step", "fences", "why"], rows)];
@@ -174,8 +183,7 @@ class Panels {
 
   // The cause of a wait: a sentence with the chain that leads to it.
   // The first of several waits with one cause shows it open.
-  reason({ why }, told) {
-    if (why === null) return element("td", "");
+  reason(why, told) {
     const reason = this.head.reasons[why], first = !told.has(why);
     told.add(why);
     const steps = reason.chain.map((text) => element("li", text));

@@ -25,6 +25,9 @@ const fenceName = (fence) => (fence === NONE || fence === null ? "?" : "F" + fen
 
 const number = (count) => String(count).replace(/\B(?=(\d{3})+$)/g, "\u202f");
 
+// Objects of one call or wait that a text has.
+const LISTED = 4;
+
 class Words {
   constructor(timeline) { this.timeline = timeline; this.head = timeline.head; }
 
@@ -38,16 +41,27 @@ class Words {
 
   status(code) { return code < 0 ? "" : this.head.statuses[code]; }
 
-  outcome(code) { return code >= 5 ? this.head.statuses[code - 5] : ["done", "cancelled", "dropped", "pending", "passed"][code]; }
+  outcome(code) { return code >= 6 ? this.head.statuses[code - 6] : ["done", "cancelled", "dropped", "pending", "passed", "fence destroyed"][code]; }
+
+  // A mutex or semaphore has no value.
+  target(fence, joint, value) { return this.head.fences[fence]?.[3] === false ? fenceName(fence) : `${fenceName(fence)} ${joint} ${value}`; }
+
+  // Objects with their values, not all of many.
+  list(targets, joint, count = targets.length) {
+    const texts = targets.slice(0, LISTED).map(([fence, value]) => this.target(fence, joint, value));
+    if (count > LISTED) texts.push(`${count - LISTED} more`);
+    return texts.join(", ");
+  }
 
   targets(columns, row, joint) {
-    const shown = 4, texts = [];
-    for (let at = 0; at < Math.min(columns.count[row], shown); at++) {
-      const place = columns.first[row] + at;
-      texts.push(`${fenceName(columns.targets.fence[place])} ${joint} ${columns.targets.value[place]}`);
-    }
-    if (columns.count[row] > shown) texts.push(`${columns.count[row] - shown} more`);
-    return texts.join(", ");
+    const { fence, value } = columns.targets, first = columns.first[row], count = columns.count[row];
+    return this.list(Array.from({ length: Math.min(count, LISTED) }, (_, at) => [fence[first + at], value[first + at]]), joint, count);
+  }
+
+  // The objects that a call names.
+  named(row) {
+    const { events } = this.timeline;
+    return events.fence[row] === NONE ? [] : [[events.fence[row], this.value(events, row)], ...(events.others.get(row) ?? [])];
   }
 
   value(columns, row) { return columns.wide.has(row) ? columns.wide.get(row) : columns.value[row]; }
@@ -61,10 +75,11 @@ class Words {
   event(row) {
     const { events } = this.timeline, name = this.head.words[events.name[row]];
     let text = name;
-    if (events.fence[row] !== NONE) {
-      text += " " + fenceName(events.fence[row]);
-      if (name.includes("Wait")) text += " >= " + this.value(events, row);
-      else if (name.includes("Signal")) text += " = " + this.value(events, row);
+    const named = this.named(row);
+    if (named.length > 0) {
+      const joint = name.includes("Wait") ? ">=" : name.includes("Signal") ? "=" : null;
+      text += " " + (joint === null ? fenceName(named[0][0]) : this.list(named, joint));
+      if (events.any.has(row) && named.length > 1) text += " (any)";
     }
     const status = this.status(events.status[row]);
     return status === "" || status === "SUCCESS" ? text : text + " " + status;

@@ -146,17 +146,18 @@ impl Rows {
             }
         }
         for wait in timeline.waits.iter().filter(|wait| wait.outcome != Outcome::Pending) {
-            rows.add_text(wait.end.sequence, wait.process, || ended(wait));
+            rows.add_text(wait.end.sequence, wait.process, || ended(timeline, wait));
         }
         for packet in timeline.packets.iter().filter(|packet| packet.outcome != Outcome::Pending) {
             let process = timeline.tracks[packet.queue as usize].parent.unwrap_or(packet.queue);
             match packet.kind {
                 PacketKind::Command => {}
-                PacketKind::Signal => rows.add_text(packet.end.sequence, process, || signal(packet)),
+                PacketKind::Signal => {
+                    rows.add_text(packet.end.sequence, process, || signal(timeline, packet))
+                }
                 PacketKind::Wait if packet.end.sequence == packet.begin.sequence => {}
                 PacketKind::Wait => rows.add_text(packet.end.sequence, process, || {
-                    let (outcome, targets) =
-                        (packet.outcome.name(), Timeline::targets(&packet.targets, ">="));
+                    let (outcome, targets) = (packet.outcome.name(), timeline.targets(&packet.targets, ">="));
                     format!("queue wait {outcome} {targets}")
                 }),
             }
@@ -276,8 +277,8 @@ pub(crate) fn call(timeline: &Timeline, event: &Event) -> String {
         targets.extend_from_slice(&event.others);
         text += " ";
         text += &match (name.contains("Wait"), name.contains("Signal")) {
-            (true, _) => Timeline::waited_targets(&targets, event.any),
-            (false, true) => Timeline::targets(&targets, "="),
+            (true, _) => timeline.waited_targets(&targets, event.any),
+            (false, true) => timeline.targets(&targets, "="),
             (false, false) => Timeline::fence_name(event.fence),
         };
     }
@@ -288,26 +289,31 @@ pub(crate) fn call(timeline: &Timeline, event: &Event) -> String {
 }
 
 /// What became of a signal in a queue.
-fn signal(packet: &Packet) -> String {
-    let targets = Timeline::targets(&packet.targets, "=");
+fn signal(timeline: &Timeline, packet: &Packet) -> String {
+    let targets = timeline.targets(&packet.targets, "=");
     match packet.outcome {
         Outcome::Done => format!("queue signals {targets}"),
         Outcome::Passed => format!("queue reached broadcast {targets}"),
-        Outcome::Dropped | Outcome::Cancelled | Outcome::Pending | Outcome::Status(_) => {
+        Outcome::Dropped
+        | Outcome::Cancelled
+        | Outcome::Pending
+        | Outcome::FenceDestroyed
+        | Outcome::Status(_) => {
             format!("queue signal {} {targets}", packet.outcome.name())
         }
     }
 }
 
-fn ended(wait: &Wait) -> String {
+fn ended(timeline: &Timeline, wait: &Wait) -> String {
     let age = duration(wait.end.at.saturating_sub(wait.begin.at));
     let what = match wait.kind {
-        WaitKind::Fences { any } => Timeline::waited_targets(&wait.targets, any),
+        WaitKind::Fences { any } => timeline.waited_targets(&wait.targets, any),
         WaitKind::KeyedMutex { mutex, key } => format!("keyed mutex {mutex:#x} key {key}"),
     };
     match wait.outcome {
         Outcome::Done | Outcome::Pending => format!("woken {what} ({age})"),
         Outcome::Status(status) => format!("woken {} {what} ({age})", status_name(status)),
+        Outcome::FenceDestroyed => format!("fence destroyed {what} ({age})"),
         Outcome::Cancelled => format!("wait cancelled {what}"),
         // A wait of a CPU is in no broadcast.
         Outcome::Dropped | Outcome::Passed => format!("wait dropped {what}"),

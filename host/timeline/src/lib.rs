@@ -35,7 +35,7 @@ pub use format::{cells, cut, duration, escaped, status_name};
 pub use parts::{PART_NAMES, WaitPart, parts};
 pub use stats::{Stats, Summary};
 pub use timeline::{
-    Blocked, BlockedItem, Cause, Event, Fence, FenceId, Integrity, Mark, MarkKind, Moment, NONE, OPENS_KEPT,
-    Outcome, Packet, PacketKind, Reason, Run, Sample, StoredBy, Timeline, Track, TrackId, TrackKind, Wait,
-    WaitKind, Word,
+    Blocked, Cause, Event, Fence, FenceId, Integrity, Mark, MarkKind, Moment, NONE, OPENS_KEPT, Outcome,
+    Packet, PacketKind, Reason, Run, Sample, StoredBy, Timeline, Track, TrackId, TrackKind, Wait, WaitKind,
+    Word,
 };

@@ -4,8 +4,8 @@
 //!   wait begins .... no work yet .... submitted  queued  given  in hardware  begun  runs  over  signal  reported late  woken
 //! ```
 //! All times are the kernel's, from the daemon's one clock: differences have no error, and each time is late by at most
-//! one kernel step. The guest's time and the link, before the wait reached the daemon and after its wake-up left it,
-//! are not in the trace. docs/TIMELINE.md describes what guests would have to record for that.
+//! one kernel step. The guest's time and the link, before the signal reached the daemon and after the wake-up left it, are
+//! in [`crate::latency`], if the trace has them.
 
 use std::collections::BTreeMap;
 

@@ -117,6 +117,8 @@ pub struct Cause {
 pub enum Outcome {
     /// Normally: the wait was released, the packet is done.
     Done,
+    /// The fence that a wait was for was destroyed.
+    FenceDestroyed,
     /// With another status than SUCCESS.
     Status(u32),
     /// The client cancelled its wait.
@@ -134,6 +136,7 @@ impl Outcome {
     pub fn name(self) -> &'static str {
         match self {
             Outcome::Done => "done",
+            Outcome::FenceDestroyed => "fence destroyed",
             Outcome::Status(_) => "status",
             Outcome::Cancelled => "cancelled",
             Outcome::Dropped => "dropped",
@@ -274,20 +277,22 @@ pub struct Mark {
     pub text: Word,
 }
 
-/// A wait that is pending at the end of the trace.
+/// A waiter at the end of the trace: one that `why` names.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Blocked {
-    /// The process, or the queue whose head waits.
+    /// The process, or the queue that waits or whose work is blocked.
     pub track: TrackId,
-    /// For a CPU wait: its event.
-    pub event: Option<u64>,
-    pub since: Moment,
-    pub any: bool,
-    pub items: Vec<BlockedItem>,
-    /// For a keyed mutex: its handle and the key.
-    pub keyed_mutex: Option<(u32, u64)>,
+    /// `event 9`, `queue`, `submission 3`, a call.
+    pub what: String,
+    pub since: Option<Nanos>,
+    /// The call that began it, if the trace has it.
+    pub step: Option<u64>,
+    /// What it still needs, a line each: `F3 >= 9, is 2`.
+    pub wants: Vec<String>,
+    /// The fences among these.
+    pub fences: Vec<FenceId>,
     /// Why it does not end: an index into [`Timeline::reasons`].
-    pub why: Option<usize>,
+    pub why: usize,
 }
 
 /// A cause of pending waits, with the texts of `gpupv why`.
@@ -307,15 +312,6 @@ pub struct Reason {
     pub remarks: Vec<String>,
 }
 
-/// One fence value that a pending wait needs.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct BlockedItem {
-    pub fence: FenceId,
-    pub value: u64,
-    pub current: u64,
-    pub satisfied: bool,
-}
-
 /// Missing parts of the timeline or of the trace.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Integrity {
@@ -325,9 +321,11 @@ pub struct Integrity {
     pub begins_at: Option<u64>,
     /// The last step of the timeline, and why it stops there.
     pub stopped: Option<(u64, String)>,
+    /// It stops because the kernel diverged from the recording, so what is blocked is not known.
+    pub diverged: bool,
     /// Number of rows that were dropped by the limits.
     pub left_out: u64,
-    /// Number of pending waits that are not listed.
+    /// Number of waiters that are not listed, because there are too many.
     pub blocked_left_out: u64,
 }
 
@@ -355,6 +353,13 @@ pub struct Timeline {
     pub stats: Stats,
     /// Only for a trace that was recorded with times.
     pub latency: Option<Latency>,
+}
+
+impl Fence {
+    /// Whether its signals and waits have values: a mutex or semaphore is released and acquired without one.
+    pub fn has_value(&self) -> bool {
+        !["mutex", "semaphore"].contains(&self.kind)
+    }
 }
 
 impl Timeline {
@@ -390,13 +395,16 @@ impl Timeline {
         }
     }
 
-    /// `F3 >= 9, F4 >= 1`.
-    pub fn targets(targets: &[(FenceId, u64)], joint: &str) -> String {
+    /// `F3 >= 9, F4 >= 1`; a mutex or semaphore has no value.
+    pub fn targets(&self, targets: &[(FenceId, u64)], joint: &str) -> String {
         const SHOWN: usize = 4;
         let mut text = String::new();
         for (at, (fence, value)) in targets.iter().take(SHOWN).enumerate() {
             let comma = if at == 0 { "" } else { ", " };
-            text += &format!("{comma}F{fence} {joint} {value}");
+            text += &format!("{comma}F{fence}");
+            if self.fences[*fence as usize].has_value() {
+                text += &format!(" {joint} {value}");
+            }
         }
         if targets.len() > SHOWN {
             text += &format!(", {} more", targets.len() - SHOWN);
@@ -405,9 +413,9 @@ impl Timeline {
     }
 
     /// The objects and values of a wait: `F3 >= 9, F4 >= 1 (any)`.
-    pub fn waited_targets(targets: &[(FenceId, u64)], any: bool) -> String {
+    pub fn waited_targets(&self, targets: &[(FenceId, u64)], any: bool) -> String {
         let any = if any && targets.len() > 1 { " (any)" } else { "" };
-        Timeline::targets(targets, ">=") + any
+        self.targets(targets, ">=") + any
     }
 
     /// Command packets by submission.

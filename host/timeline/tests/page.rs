@@ -3,61 +3,10 @@
 mod browser;
 mod common;
 
-use std::path::PathBuf;
-
-use browser::Browser;
+use browser::page::Page;
 use d3dkmt::CreateContextFlags;
 use serde_json::{Value, json};
-use timeline::{NONE, Outcome, Timeline};
-
-struct Page {
-    browser: Browser,
-    timeline: Timeline,
-    path: PathBuf,
-    _folder: tempfile::TempDir,
-}
-
-impl Page {
-    fn of(timeline: Timeline, hash: &str) -> Page {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("page.html");
-        std::fs::write(&path, timeline::html::export(&timeline, "a <trace> & more.gvt")).unwrap();
-        let mut browser = Browser::start();
-        browser.open(&path, hash);
-        Page { browser, timeline, path, _folder: folder }
-    }
-
-    fn small() -> Page {
-        Page::of(common::small_timeline(), "#axis=time")
-    }
-
-    fn is(&mut self, expression: &str) -> Value {
-        self.browser.evaluate(expression)
-    }
-
-    fn text(&mut self, selector: &str) -> String {
-        let text = self.is(&format!("document.querySelector({selector:?}).textContent"));
-        text.as_str().unwrap().to_owned()
-    }
-
-    /// Every row of a list, with the columns that these expressions over `rows` and `row` give.
-    fn rows(&mut self, list: &str, columns: &str) -> Value {
-        self.is(&format!(
-            "(() => {{ const t = gpupv.app.timeline, rows = t.{list}; \
-             return Array.from({{ length: rows.rows }}, (_, row) => [{columns}]); }})()"
-        ))
-    }
-
-    /// Begin and end of the page's view.
-    fn view(&mut self) -> (f64, f64) {
-        let view = self.is("[gpupv.app.view.from, gpupv.app.view.to]");
-        (view[0].as_f64().unwrap(), view[1].as_f64().unwrap())
-    }
-
-    fn no_errors(mut self) {
-        assert_eq!(self.is("gpupv.errors"), json!([]));
-    }
-}
+use timeline::{NONE, Outcome};
 
 #[test]
 fn page_has_every_event_and_wait() {
@@ -91,7 +40,7 @@ fn page_has_every_event_and_wait() {
     let waits = page.rows(
         "waits",
         "rows.track[row], rows.event[row], rows.t0[row], rows.s0[row], rows.t1[row], rows.s1[row], \
-         rows.by[row] === NONE ? null : rows.by[row], gpupv.app.words.outcome(rows.outcome[row]), gpupv.app.words.parts(row)",
+         rows.by[row] === NONE ? null : rows.by[row], rows.by[row] === NONE ? null : rows.cause[row], gpupv.app.words.outcome(rows.outcome[row]), gpupv.app.words.parts(row)",
     );
     let expected: Vec<Value> = timeline
         .waits
@@ -107,6 +56,7 @@ fn page_has_every_event_and_wait() {
                 wait.end.at,
                 wait.end.sequence,
                 wait.cause.map(|cause| cause.track),
+                wait.cause.map(|cause| cause.moment.sequence),
                 wait.outcome.name(),
                 parts,
             ])
@@ -218,7 +168,7 @@ fn blocked_table_says_who_waits_for_what() {
         .blocked
         .iter()
         .map(|wait| {
-            let reason = &page.timeline.reasons[wait.why.expect("it has a reason")];
+            let reason = &page.timeline.reasons[wait.why];
             json!([reason.sentence, true, reason.chain.len()])
         })
         .collect();

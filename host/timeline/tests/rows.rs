@@ -143,13 +143,17 @@ fn hang_is_a_run_that_ends_with_the_reset_and_drops_its_packet() {
 fn blocked_are_those_that_wait_at_the_end() {
     let timeline = common::small_timeline();
     let [mutex, cpu, queue] = &timeline.blocked[..] else { panic!("{:?}", timeline.blocked) };
-    assert_eq!(mutex.keyed_mutex.unwrap().1, 1);
-    assert_eq!(mutex.since.at, 230_000);
-    assert_eq!((cpu.track, cpu.event.is_some()), (track(&timeline, "p1 client"), true));
-    let items: Vec<_> = cpu.items.iter().map(|item| (item.value, item.current, item.satisfied)).collect();
-    assert_eq!(items, [(9, 2, false), (3, u64::MAX, true)]);
-    assert!(queue.event.is_none() && timeline.path(queue.track).contains("p1 client / context"));
-    assert_eq!((queue.items[0].value, queue.items[0].current), (7, 2));
+    assert!(mutex.wants[0].contains("its key is 0, needs 1"), "{mutex:?}");
+    assert_eq!((mutex.since, &*mutex.what), (Some(230_000), "event 901"));
+    assert_eq!((cpu.track, &*cpu.what), (track(&timeline, "p1 client"), "event 4"));
+    assert_eq!(cpu.wants, ["F1 >= 9, is 2", "1 of 2 reached"]);
+    assert!(queue.what == "queue" && timeline.path(queue.track).contains("p1 client / context"));
+    assert_eq!((&queue.wants[..], &queue.fences[..]), (&["F1 >= 7, is 2".to_owned()][..], &[1][..]));
+    let call = |wait: &timeline::Blocked| {
+        let event = timeline.events.iter().find(|event| Some(event.moment.sequence) == wait.step);
+        timeline.word(event.unwrap().name)
+    };
+    assert_eq!([mutex, cpu, queue].map(call), ["AcquireKeyedMutex", "WaitFromCpu", "WaitFromGpu"]);
     let pending = timeline.waits.iter().filter(|wait| wait.outcome == Outcome::Pending).count();
     assert_eq!(pending, 2, "those of CPUs");
     assert!(timeline.waits.iter().any(|wait| matches!(wait.kind, WaitKind::KeyedMutex { key: 1, .. })));
@@ -280,7 +284,7 @@ fn keyed_mutex_waits_beyond_the_limit_are_counted() {
     }
     session.finish();
     let timeline = common::timeline_of(file.path());
-    assert_eq!((timeline.blocked.len(), timeline.integrity.blocked_left_out), (10_000, 20));
+    assert_eq!((timeline.blocked.len(), timeline.integrity.blocked_left_out), (4_096, 5_924));
 }
 
 /// The timeline of what a process of the host does.
@@ -413,6 +417,24 @@ fn time_that_a_signal_stands_behind_a_wait_is_not_on_the_engine() {
     assert_eq!(parts, expected);
 }
 
+#[test]
+fn a_wait_that_ended_with_its_fence_has_no_signal_as_its_cause() {
+    let timeline = of_process(|session, client| {
+        let fence = session.fence(client, SyncObjectFlags::empty()).object;
+        session.signal(client, fence, 5);
+        let flags = d3dkmt::SignalFlags::ALLOW_FENCE_REWIND;
+        let (objects, values) = ([fence].as_slice().into(), [0].as_slice().into());
+        session.call(client.process, Call::SignalFromCpu { device: client.device, objects, values, flags });
+        session.wait(client, &[(fence, 5)]);
+        session.now += MS;
+        session.call(client.process, Call::DestroySynchronizationObject { object: fence });
+    });
+    let wait = &timeline.waits[0];
+    assert_eq!((wait.outcome.name(), wait.cause), ("fence destroyed", None));
+    let lanes = timeline::lanes::text(&timeline, &timeline::lanes::Selection::Last(1), 120).unwrap();
+    assert!(lanes.contains("fence destroyed F0 >= 5 (1.000 ms)"), "{lanes}");
+}
+
 /// A dump of a flight recorder, or a segment of a journal.
 #[test]
 fn a_trace_that_begins_with_a_state_has_the_names_and_the_causes_of_the_whole_one() {
@@ -445,7 +467,7 @@ fn a_trace_that_begins_with_a_state_has_the_names_and_the_causes_of_the_whole_on
     });
     assert_eq!(found, expected);
     assert_eq!(late.waits[0].begin.at, 0, "the time of the state");
-    let blocked = |timeline: &Timeline| timeline.fence_words(timeline.blocked[0].items[0].fence);
+    let blocked = |timeline: &Timeline| timeline.fence_words(timeline.blocked[0].fences[0]);
     assert!(blocked(&late).contains(&format!("(p1 {:#x})", new.object.0)), "{}", blocked(&late));
 }
 

@@ -9,7 +9,7 @@ use d3dkmt::{
     Call, CreateContextFlags, EventId, Handle, NtStatus, Reply, ShareToken, SyncObjectFlags, SyncObjectInfo,
     SyncObjectType, WaitFromCpuFlags,
 };
-use dxgkrnl::{EngineId, Fault, Input};
+use dxgkrnl::{EngineId, Fault, Input, ProcessId, VmId};
 use timeline::Timeline;
 use timeline::diff::{Diff, diff};
 use timeline::lanes::{Selection, text};
@@ -241,6 +241,121 @@ fn shares(path: &Path, tokens: [[u8; 16]; 2], opened: usize) {
     session.share_fence(client, "two", tokens[1]);
     session.open_fence(server, tokens[opened]);
     session.finish();
+}
+
+#[test]
+fn a_wake_up_is_listed_with_the_call_of_its_step_and_the_signal_that_it_led_to() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let mut session = common::Session::new(file.path());
+    let client = session.guest(0, 1, "client");
+    let [done, go] = [(); 2].map(|()| session.fence(client, SyncObjectFlags::empty()).object);
+    let context = session.context(client, 0, CreateContextFlags::empty());
+    session.gpu_wait(client, context, go, 1);
+    session.gpu_signal(client, context, done, 6);
+    let event = session.wait(client, &[(done, 6)]);
+    session.signal(client, go, 1);
+    session.times(client, client, event);
+    let event = session.wait(client, &[(go, 2)]);
+    session.signal(client, go, 2);
+    session.times(client, client, event);
+    session.finish();
+    let timeline = common::timeline_of(file.path());
+    let words = timeline.latency_text(9);
+    let lines: Vec<&str> =
+        words.lines().filter_map(|line| line.split_once("client ")).map(|line| line.1).collect();
+    let by = format!("context {:#x} on 0.0 signals F0 = 6", context.0);
+    assert_eq!(
+        lines,
+        [
+            &format!("SignalFromCpu F1 = 1 wakes host / p1 client (event 1): host / p1 client / {by}"),
+            "SignalFromCpu F1 = 2 wakes host / p1 client (event 2)",
+        ],
+        "{words}"
+    );
+    let json = timeline.latency_json(9);
+    let [through, direct] = [0, 1].map(|at| &json["slowest"][at]);
+    assert_eq!(
+        (&through["fence"], &through["value"], &through["cause"]["fence"]),
+        (&1.into(), &1.into(), &0.into())
+    );
+    assert_eq!((&direct["value"], &direct["cause"]["value"]), (&2.into(), &2.into()));
+}
+
+#[test]
+fn differences_beyond_those_listed_are_counted() {
+    let folder = tempfile::tempdir().unwrap();
+    let [one, other] = ["one", "other"].map(|name| folder.path().join(name));
+    for (path, is_signaled) in [(&one, true), (&other, false)] {
+        common::pair(path, |session, client, server, [frames, theirs]| {
+            for value in 1..=30 {
+                session.wait(server, &[(theirs, value)]);
+            }
+            session.signal(client, frames, if is_signaled { 30 } else { 5 });
+        });
+    }
+    let found = compare(&one, &other);
+    assert_eq!((found.missing.len(), found.json()["woken_a_only_left_out"].as_u64()), (20, Some(5)));
+    let text = found.to_string();
+    assert_eq!(text.matches("woken in A only: red/server#1 event").count(), 20, "{text}");
+    assert!(text.contains("woken in A only: 5 more\n"), "{text}");
+    assert_eq!(found.json()["longer_left_out"], 0);
+}
+
+/// A process of one VM waits for a process of another, to which this happens.
+fn crossed(path: &Path, happens: &[Input]) {
+    let mut session = common::Session::new(path);
+    session.vm(1, "red");
+    session.vm(2, "blue");
+    let (client, server) = (session.guest(1, 1, "client"), session.guest(2, 2, "server"));
+    let fence = session.fence(server, SyncObjectFlags::empty()).object;
+    session.signal(server, fence, 1);
+    let own = session.fence(client, SyncObjectFlags::empty()).object;
+    session.wait(client, &[(own, 1)]);
+    session.now += 1_000_000;
+    happens.iter().for_each(|input| drop(session.input(input.clone())));
+    session.finish();
+}
+
+#[test]
+fn what_happens_to_a_vm_or_a_process_of_one_trace_only_is_a_difference() {
+    let (vm, process) = (VmId(2), ProcessId(2));
+    let cases: [(&[Input], &str); 5] = [
+        (&[Input::VmDetached { vm }], "blue/server#1: goes on in A, ends with its VM in B"),
+        (&[Input::ProcessGone { process }], "blue/server#1: goes on in A, ends in B"),
+        (
+            &[Input::ProcessGone { process: ProcessId(1) }],
+            "red/client#1: goes on in A, ends with a pending wait in B",
+        ),
+        (&[Input::ProcessFrozen { process, frozen: true }], "blue/server#1 frozen: 0 times in A, 1 in B"),
+        (&[Input::VmPaused { vm, paused: true }], "VM blue paused: 0 times in A, 1 in B"),
+    ];
+    let folder = tempfile::tempdir().unwrap();
+    let [one, other] = ["one", "other"].map(|name| folder.path().join(name));
+    crossed(&one, &[]);
+    for (happens, words) in cases {
+        crossed(&other, happens);
+        let found = compare(&one, &other);
+        assert!(!found.is_same() && found.to_string().contains(words), "{words}: {found}");
+        assert!(!compare(&other, &one).is_same());
+        assert!(compare(&other, &other).is_same());
+    }
+}
+
+/// A recording may stop before the process that acted last has ended.
+#[test]
+fn the_end_of_the_last_process_is_no_difference() {
+    let folder = tempfile::tempdir().unwrap();
+    let [one, other] = ["one", "other"].map(|name| folder.path().join(name));
+    for (path, ends) in [(&one, false), (&other, true)] {
+        let mut session = common::Session::new(path);
+        let client = session.guest(0, 1, "client");
+        session.fence(client, SyncObjectFlags::empty());
+        if ends {
+            session.input(Input::ProcessGone { process: client.process });
+        }
+        session.finish();
+    }
+    assert!(compare(&one, &other).is_same() && compare(&other, &one).is_same());
 }
 
 #[test]

@@ -69,3 +69,13 @@ pub(crate) struct WaiterScan {
     /// The open is removed when this is done.
     pub(super) ends_open: bool,
 }
+
+impl WaiterScan {
+    /// The waits that it has yet to end: those for this object, through this open if there is one, with a lower number.
+    pub fn ended(&self) -> Option<((u32, Option<u32>), u64)> {
+        match self.action {
+            WaiterAction::End { open, why: _ } => Some(((self.object, open), self.before)),
+            WaiterAction::Forget { .. } => None,
+        }
+    }
+}

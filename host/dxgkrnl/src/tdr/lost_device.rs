@@ -250,6 +250,18 @@ impl Kernel {
         }
     }
 
+    /// The objects that an incomplete loss has yet to poison.
+    pub(crate) fn fences_to_poison(&self, device: u32, loss: LostFences) -> impl Iterator<Item = u32> {
+        let state = self.processes.devices().get(device);
+        let children =
+            state.into_iter().flat_map(|state| state.children.iter().map(|child| (state.process, *child)));
+        children.filter_map(move |(process, child)| {
+            let (open, object) = self.open_of_child(process, child)?;
+            let is_left = self.vidsch.work().backlog().loses_fence(device, loss, child);
+            (is_left && self.is_poisoned_by(loss, device, object, open)).then_some(object)
+        })
+    }
+
     /// `D3DKMTMarkDeviceAsError`: the device is lost as after a reset, at the request of its own process (TDR-037).
     pub(crate) fn mark_device_as_error(
         &mut self,

@@ -356,8 +356,14 @@ impl Backlog {
         }
     }
 
+    /// All tasks, with their processes.
+    pub fn tasks_by_process(&self) -> impl Iterator<Item = (ProcessId, &Task)> {
+        let processes = self.vms.values().flat_map(|of_vm| &of_vm.processes);
+        processes.flat_map(|(process, tasks)| tasks.iter().map(|task| (*process, task)))
+    }
+
     fn tasks(&self) -> impl Iterator<Item = &Task> {
-        self.vms.values().flat_map(|of_vm| of_vm.processes.values().flatten())
+        self.tasks_by_process().map(|(_, task)| task)
     }
 
     /// Packets of destroyed queues.
@@ -463,6 +469,16 @@ impl Backlog {
         !self.losing_fences.is_empty() && !self.step.in_lost_fence
     }
 
+    /// Incomplete actions on fences of lost devices.
+    pub fn losing_fences(&self) -> impl Iterator<Item = (u32, LostFences)> {
+        self.losing_fences.keys().copied()
+    }
+
+    /// Whether this action on the fences of a device is incomplete.
+    pub fn loses_fences(&self, device: u32, loss: LostFences) -> bool {
+        self.losing_fences.contains_key(&(device, loss))
+    }
+
     /// Whether the action is still to be done on this child of a device.
     pub fn loses_fence(&self, device: u32, loss: LostFences, child: Handle) -> bool {
         let so_far = self.losing_fences.get(&(device, loss));
@@ -487,6 +503,11 @@ impl Backlog {
         (!self.ending_processes.is_empty() && self.ending_processes.contains_key(&process))
             || (!self.ending_devices.is_empty() && self.ending_devices.contains(&device))
             || self.is_losing(device)
+    }
+
+    /// Whether a device was destroyed and is still being cleared away.
+    pub fn is_ending_device(&self, device: u32) -> bool {
+        self.ending_devices.contains(&device)
     }
 
     /// Whether this device or its process has ended and is being cleared away.
@@ -520,6 +541,12 @@ impl Backlog {
         }
         of_object.push_back(reached);
         true
+    }
+
+    /// Whether a wait of this number is one that a value reached and that is still to be woken.
+    pub fn has_reached(&self, object: u32, value: u64, number: u64) -> bool {
+        let of_object = self.reached.get(&object);
+        of_object.into_iter().flatten().any(|one| value <= one.value && number < one.before)
     }
 
     pub fn take_reached(&mut self, object: u32) -> Option<Reached> {

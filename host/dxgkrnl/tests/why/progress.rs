@@ -1,12 +1,12 @@
 //! Waits that running work will release are not reported as dead; and the limits of a report.
 
-use super::{is_waits_for, only, why};
+use super::{Q, chain, is_waits_for, only, why};
 use crate::common::hardware::*;
 use crate::common::session::Session;
-use crate::common::{World, without_timeouts};
-use d3dkmt::Handle;
+use crate::common::{P, World, without_timeouts};
+use d3dkmt::{Call, Handle, SignalFlags, SyncObjectFlags};
 use dxgkrnl::why::{Question, Verdict};
-use dxgkrnl::{Effects, Input, Kernel};
+use dxgkrnl::{Effects, Input, Kernel, ProcessId};
 
 #[test]
 fn a_signal_behind_work_that_runs_is_progress() {
@@ -78,6 +78,9 @@ fn a_million_waits_of_one_cause_are_one_cause_and_the_report_is_limited() {
     for fence in &fences {
         world.gpu_wait(context, *fence, 1);
     }
+    // The process has more waits than are considered.
+    let text = chain(&all.causes[0]) + &all.causes[0].could[0].text;
+    assert!(text.contains("its CPU has 256 or more waits itself"), "{text}");
     let few = world.kernel.why(&Question { most: 1, ..Question::default() });
     assert_eq!(few.causes.len(), 1);
     world.now = 1_000;
@@ -173,20 +176,78 @@ fn a_wait_that_timeout_detection_ends_later_has_its_release_too() {
     world.finish();
 }
 
+/// Handles one input, and leaves what does not fit its step.
+fn step(world: &mut World, input: Input) {
+    world.kernel.handle(world.now, input, &mut Effects::default());
+    assert!(world.kernel.has_backlog());
+}
+
+#[test]
+fn waits_whose_wake_up_is_left_to_later_steps_are_progressing() {
+    let mut world = World::new();
+    let device = world.device();
+    let (fence, others_device, others) =
+        world.shared_fence(device, SyncObjectFlags::empty(), SyncObjectFlags::empty());
+    world.process = Q;
+    for _ in 0..20 {
+        world.pending(others_device, &[(others, 10)], false);
+    }
+    world.kernel.set_work_units_per_step(4, 4);
+    let signal = |device, object, value| {
+        let (objects, values) = (vec![object].into(), vec![value].into());
+        Call::SignalFromCpu { device, objects, values, flags: SignalFlags::ALLOW_FENCE_REWIND }
+    };
+    let (request, call) = (0, signal(others_device, others, 10));
+    step(&mut world, Input::Call { process: Q, request, call });
+    let left = only(&world);
+    assert_eq!((left.verdict, left.waiters_count), (Verdict::Progressing { due: None }, 16));
+    assert!(chain(&left).contains("the kernel's next steps end it"), "{left:?}");
+    // A value that is set back has reached them nevertheless.
+    let call = signal(device, fence, 0);
+    step(&mut world, Input::Call { process: P, request, call });
+    assert_eq!(only(&world).verdict, Verdict::Progressing { due: None });
+    world.kernel.finish_backlog(&mut Effects::default());
+    assert_eq!(why(&world).waiting, 0);
+}
+
+#[test]
+fn waits_that_later_steps_of_a_reset_end_are_progressing() {
+    let mut world = World::new();
+    let lost = world.device();
+    let (near, far) = (world.context(lost, ADVANCED), world.context(lost, OTHER));
+    for _ in 0..20 {
+        let fence = world.fence(lost, 0).object;
+        world.pending(lost, &[(fence, 10)], false);
+    }
+    let fence = world.fence(lost, 0).object;
+    world.gpu_wait(far, fence, 10);
+    world.submit(near, &[d3dkmt::isa::Packet::Hang]);
+    world.kernel.set_work_units_per_step(4, 4);
+    let mut steps = 0;
+    while let Some(due) = world.kernel.next_deadline() {
+        world.kernel.handle(due, Input::Deadline, &mut Effects::default());
+        steps += u32::from(world.kernel.has_backlog());
+        for cause in if world.kernel.has_backlog() { why(&world).causes } else { vec![] } {
+            assert!(!cause.verdict.is_stuck(), "step {steps}");
+        }
+    }
+    assert!(steps > 10 && why(&world).waiting == 0);
+    world.finish();
+}
+
 /// Checks reports of random sessions after some steps. A report never panics and changes nothing. Without further inputs,
-/// waits reported as progressing end, and waits reported as stuck do not.
+/// waits reported as progressing end, and waits reported as stuck do not, also if steps have left work.
 #[test]
 fn in_random_sessions_progressing_waits_end_and_stuck_waits_do_not() {
     let mut counts = std::collections::BTreeMap::new();
     for (seed, steps) in (0..80).flat_map(|seed| (1..=8).map(move |part| (seed, part * 60))) {
-        let mut session = Session::new(seed, without_timeouts());
+        let mut session = Session::in_small_steps(seed, without_timeouts());
         (0..steps).for_each(|_| drop(session.step()));
-        // The backlog ends waits that are not stuck.
-        session.kernel.finish_backlog(&mut Effects::default());
         let digest = session.kernel.snapshot().digest();
         let all = session.kernel.why(&Question { most: 10_000, ..Question::default() });
         let of_each: Vec<_> = cpu_waits(&session.kernel)
             .into_iter()
+            .filter(|(process, _)| !session.kernel.is_ending(ProcessId(*process)))
             .map(|wait| (wait, verdict_of(&session.kernel, wait)))
             .collect();
         assert_eq!((session.kernel.snapshot().digest(), all.left_out), (digest, 0));
@@ -211,7 +272,7 @@ fn in_random_sessions_progressing_waits_end_and_stuck_waits_do_not() {
             };
             assert!(
                 as_reported,
-                "seed {seed} at step {steps}: {wait:?} was reported as {name}; it ended by itself: {goes_on}\n{all}\n{after}"
+                "{all}---- seed {seed} at step {steps}: {wait:?} was reported as {name}; it ended by itself: {goes_on}\n{all}\n{after}"
             );
         }
     }

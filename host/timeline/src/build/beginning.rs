@@ -1,7 +1,7 @@
 //! The beginning of a trace that begins with a state, as a dump of a flight recorder or a segment of a journal does:
 //! processes, fences, queues and waits that are there already.
 
-use d3dkmt::{Handle, SyncObjectType};
+use d3dkmt::{EventId, Handle, SyncObjectType};
 use dxgkrnl::ProcessId;
 use dxgkrnl::ddi::Agent;
 use dxgkrnl::views::{ContextView, HwQueueView, WaitItemView};
@@ -51,7 +51,7 @@ impl Builder {
         }
     }
 
-    /// CPU waits for fences begin here as far as is known.
+    /// CPU waits begin here as far as is known.
     fn begin_waits(&mut self, begin: Moment) {
         let Builder { kernel, fences, waits, names, .. } = self;
         kernel.pending_waits(&mut |wait| {
@@ -61,5 +61,12 @@ impl Builder {
             let track = names.process(wait.process);
             waits.begin(wait.process, event, track, WaitKind::Fences { any: wait.any }, targets, begin);
         });
+        for acquire in kernel.snapshot().acquires {
+            let (process, kind) = (
+                ProcessId(acquire.process),
+                WaitKind::KeyedMutex { mutex: acquire.handle.0, key: acquire.key },
+            );
+            waits.begin(process, EventId(acquire.event), names.process(process), kind, Vec::new(), begin);
+        }
     }
 }

@@ -1,131 +1,124 @@
-//! Pending waits at the end of a trace, and why they do not end.
+//! What is blocked at the end of a trace, and why, as `gpupv why` says.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use dxgkrnl::why::{Cause, Question, Waiter, WaiterKind};
+use d3dkmt::EventId;
+use dxgkrnl::ProcessId;
+use dxgkrnl::why::{Cause, Missing, Question, Waiter, WaiterKind, Why};
 
 use super::Builder;
 use crate::observe::Log;
-use crate::timeline::{Blocked, BlockedItem, FenceId, NONE, Reason, TrackKind, WaitKind};
+use crate::timeline::{Blocked, FenceId, Reason, Timeline, TrackId, TrackKind};
 use crate::why_picture;
 
-/// Pending waits of each kind that are listed.
-const BLOCKED_MAX: usize = 10_000;
-
-/// The listed waits of one kind.
-#[derive(Default)]
-struct Listed {
-    waits: Vec<Blocked>,
-    left_out: u64,
-}
-
-impl Listed {
-    /// Adds a wait, or counts it as left out.
-    fn add(&mut self, wait: impl FnOnce() -> Blocked) {
-        if self.waits.len() < BLOCKED_MAX {
-            self.waits.push(wait());
-        } else {
-            self.left_out += 1;
-        }
-    }
-}
-
-/// Key that matches a pending wait with a waiter of `why`: the process, and the event or the queue's handle.
-type Identity = (u32, Option<u64>, u32);
-
 impl Builder {
-    /// The pending waits: CPU waits from the kernel's state, queue waits from the tracked queues.
-    pub(super) fn blocked(&mut self) -> Vec<Blocked> {
-        let [mut of_cpu, mut of_queues, mut of_mutexes] = [(); 3].map(|()| Listed::default());
-        let Builder { kernel, fences, queues, waits, names, .. } = self;
-        kernel.pending_waits(&mut |wait| {
-            let Some(event) = wait.event else { return };
-            of_cpu.add(|| {
-                let items = wait.items().map(|item| BlockedItem {
-                    fence: fences.of_object(item.object.into()).unwrap_or(NONE),
-                    value: item.value,
-                    current: item.current,
-                    satisfied: item.satisfied,
-                });
-                let since = waits.pending.get(&(wait.process, event)).map(|wait| wait.begin);
-                Blocked {
-                    track: names.process(wait.process),
-                    event: Some(event.0),
-                    since: since.unwrap_or_default(),
-                    any: wait.any,
-                    items: items.collect(),
-                    keyed_mutex: None,
-                    why: None,
-                }
-            });
-        });
-        for packet in queues.waiting() {
-            let item = |&(fence, value): &(FenceId, u64)| {
-                let current = fences.fences.get(fence as usize).map_or(0, |fence| fence.value);
-                BlockedItem { fence, value, current, satisfied: current >= value }
-            };
-            of_queues.add(|| {
-                let items = packet.targets.iter().map(item).collect();
-                let (track, since) = (packet.queue, packet.begin);
-                Blocked { track, event: None, since, any: false, items, keyed_mutex: None, why: None }
-            });
+    /// What is blocked, longest first, the causes, and these as a picture. Nothing if the kernel diverged: its state is not
+    /// that of the trace.
+    pub(super) fn blocked(&mut self) -> (Vec<Blocked>, Vec<Reason>, String) {
+        if self.integrity.diverged {
+            return Default::default();
         }
-        for ((_, event), wait) in &waits.pending {
-            let WaitKind::KeyedMutex { mutex, key } = wait.kind else { continue };
-            of_mutexes.add(|| Blocked {
-                track: wait.process,
-                event: Some(event.0),
-                since: wait.begin,
-                any: false,
-                items: Vec::new(),
-                keyed_mutex: Some((mutex, key)),
-                why: None,
-            });
-        }
-        let left_out = [&of_cpu, &of_queues, &of_mutexes].map(|listed| listed.left_out).iter().sum();
-        let mut blocked = [of_cpu.waits, of_queues.waits, of_mutexes.waits].concat();
-        blocked.sort_by_key(|wait| (wait.since, wait.track));
-        self.integrity.blocked_left_out = left_out;
-        blocked
-    }
-
-    /// The causes of all pending waits, also as a picture. Sets the cause of each.
-    pub(super) fn reasons(&self, blocked: &mut [Blocked]) -> (Vec<Reason>, String) {
-        if blocked.is_empty() || self.has_diverged {
-            return (Vec::new(), String::new());
-        }
-        let question = Question { most: BLOCKED_MAX, waiters: BLOCKED_MAX, ..Question::default() };
         // Possible releases of a wait are tried on copies of the kernel, if the drivers can be saved.
         let state = self.kernel.save().ok();
         let copy = || self.restored(state.as_deref()?, Arc::new(Log::default())).ok();
-        let why = self.kernel.why_and_what_if(&question, copy);
-        let waiters = (0..).zip(&why.causes);
-        let waiters = waiters.flat_map(|(at, cause)| cause.waiters.iter().map(move |waiter| (at, waiter)));
-        let of: BTreeMap<Identity, usize> =
-            waiters.filter_map(|(at, waiter)| Some((identity(waiter)?, at))).collect();
-        for wait in blocked {
-            wait.why = self.identity_of(wait).and_then(|identity| of.get(&identity)).copied();
-        }
-        let reasons = why.causes.iter().map(|cause| reason(cause, why.now)).collect();
-        (reasons, why_picture::to_svg(&why))
+        let why = self.kernel.why_and_what_if(&Question::unlimited(None), copy);
+        let reasons: Vec<Reason> = why.causes.iter().map(|cause| reason(cause, why.now)).collect();
+        let picture = if reasons.is_empty() { String::new() } else { why_picture::to_svg(&why) };
+        self.integrity.blocked_left_out = why.left_out as u64;
+        (self.waiters(&why), reasons, picture)
     }
 
-    fn identity_of(&self, wait: &Blocked) -> Option<Identity> {
-        match self.names.tracks[wait.track as usize].kind {
-            TrackKind::Process { process, .. } => Some((process.0, wait.event, 0)),
-            TrackKind::Queue { process, handle, .. } if handle != 0 => Some((process.0, None, handle)),
-            _ => None,
+    fn waiters(&mut self, why: &Why) -> Vec<Blocked> {
+        // Of a handle that was used again, the last queue.
+        let mut queues: BTreeMap<(u32, u32), TrackId> = BTreeMap::new();
+        for (at, track) in (0..).zip(&self.names.tracks) {
+            if let TrackKind::Queue { process, handle, .. } = track.kind {
+                queues.insert((process.0, handle), at);
+            }
+        }
+        let packets = self.queues.begun();
+        let waiters = (0..).zip(&why.causes);
+        let waiters = waiters.flat_map(|(at, cause)| cause.waiters.iter().map(move |waiter| (at, waiter)));
+        let mut blocked = Vec::new();
+        for (at, waiter) in waiters {
+            let process = ProcessId(waiter.party.process);
+            let queue = waiter.queue.and_then(|handle| queues.get(&(process.0, handle.0))).copied();
+            let begun = match waiter.kind {
+                WaiterKind::Cpu { event } | WaiterKind::KeyedMutex { event } => {
+                    self.waits.pending.get(&(process, EventId(event))).map(|wait| wait.begin)
+                }
+                WaiterKind::Queue { .. } | WaiterKind::Taker { .. } => {
+                    queue.and_then(|queue| packets.get(&(queue, None))).copied()
+                }
+                WaiterKind::Work { submission_fence_id, .. } => {
+                    queue.and_then(|queue| packets.get(&(queue, Some(submission_fence_id)))).copied()
+                }
+                WaiterKind::Call { request, .. } => {
+                    self.unanswered.get(&(process, request)).map(|call| call.moment)
+                }
+                WaiterKind::Held { .. } => None,
+            };
+            blocked.push(Blocked {
+                track: queue.unwrap_or_else(|| self.names.process(process)),
+                what: what(&waiter.kind),
+                since: waiter.since.or(begun.map(|begun| begun.at)),
+                // A trace's first state has waits, but not their calls.
+                step: begun
+                    .filter(|begun| waiter.since.is_none_or(|since| since >= begun.at))
+                    .map(|begun| begun.sequence),
+                wants: self.wants(waiter),
+                fences: waiter.missing.iter().filter_map(|missing| self.fence_of(missing)).collect(),
+                why: at,
+            });
+        }
+        blocked.sort_by_key(|wait| (wait.since.unwrap_or(u64::MAX), wait.step, wait.track));
+        blocked
+    }
+
+    fn fence_of(&self, missing: &Missing) -> Option<FenceId> {
+        let is_fence = missing.object.kind != "keyed mutex";
+        self.fences.of_object(missing.object.number.into()).filter(|_| is_fence)
+    }
+
+    /// What a waiter still needs, a line each.
+    fn wants(&self, waiter: &Waiter) -> Vec<String> {
+        let joint = if waiter.any { " or" } else { "" };
+        let mut lines: Vec<String> = waiter.missing.iter().map(|missing| self.want(missing)).collect();
+        let last = lines.len().saturating_sub(1);
+        lines.iter_mut().take(last).for_each(|line| *line += joint);
+        let unlisted = (waiter.of - waiter.reached).saturating_sub(waiter.missing.len());
+        if unlisted > 0 {
+            lines.push(format!("and {unlisted} more"));
+        }
+        if waiter.reached > 0 {
+            lines.push(format!("{} of {} reached", waiter.reached, waiter.of));
+        }
+        lines
+    }
+
+    fn want(&self, missing: &Missing) -> String {
+        let Missing { object, current, needed } = missing;
+        let Some(fence) = self.fence_of(missing) else { return missing.to_string() };
+        let name = Timeline::fence_name(fence);
+        match object.kind {
+            "mutex" => format!("{name} is owned"),
+            "semaphore" => format!("{name}, count is {current}"),
+            _ if current >= needed => format!("{name} >= {needed}, {current} is in memory"),
+            _ => format!("{name} >= {needed}, is {current}"),
         }
     }
 }
 
-fn identity(waiter: &Waiter) -> Option<Identity> {
-    let process = waiter.party.process;
-    match &waiter.kind {
-        WaiterKind::Cpu { event } | WaiterKind::KeyedMutex { event } => Some((process, Some(*event), 0)),
-        WaiterKind::Queue { .. } | WaiterKind::Taker { .. } => Some((process, None, waiter.queue?.0)),
-        WaiterKind::Work { .. } | WaiterKind::Call { .. } | WaiterKind::Held { .. } => None,
+/// The kind of a waiter.
+fn what(kind: &WaiterKind) -> String {
+    match kind {
+        WaiterKind::Cpu { event } | WaiterKind::KeyedMutex { event } => format!("event {event}"),
+        WaiterKind::Queue { .. } | WaiterKind::Taker { .. } => "queue".into(),
+        WaiterKind::Work { submission_fence_id: 0, .. } => "ring".into(),
+        WaiterKind::Work { submission_fence_id, .. } => format!("submission {submission_fence_id}"),
+        WaiterKind::Call { call, .. } => call.clone(),
+        WaiterKind::Held { events } => format!("{events} pending wake-ups"),
     }
 }
 

@@ -61,12 +61,6 @@ impl Fences {
         targets.iter().any(|(fence, _)| !self.unreported.contains(fence))
     }
 
-    /// Whether its signals have values: a mutex or semaphore is released whatever the value.
-    pub fn has_value(&self, fence: FenceId) -> bool {
-        let kind = self.fences[fence as usize].kind;
-        ![SyncObjectType::MUTEX, SyncObjectType::SEMAPHORE].map(type_name).contains(&kind)
-    }
-
     /// The fence with this object number.
     pub fn of_object(&self, object: u64) -> Option<FenceId> {
         self.live.get(&u32::try_from(object).ok()?).copied()

@@ -184,6 +184,13 @@ pub(crate) fn next_step(reader: &mut Reader) -> Result<Next, TraceError> {
     }
 }
 
+#[derive(Clone, Copy)]
+struct Unanswered {
+    name: Word,
+    track: TrackId,
+    moment: Moment,
+}
+
 /// The state that is tracked from step to step.
 pub(crate) struct Builder {
     kernel: Kernel,
@@ -197,8 +204,8 @@ pub(crate) struct Builder {
     fences: Fences,
     queues: Queues,
     waits: Waits,
-    /// Names and tracks of calls that a later step answers.
-    unanswered: BTreeMap<(ProcessId, u64), (Word, TrackId)>,
+    /// Calls that a later step answers.
+    unanswered: BTreeMap<(ProcessId, u64), Unanswered>,
     stats: Collector,
     latency: latency::Collector,
     events: Rows<Event>,
@@ -219,8 +226,6 @@ pub(crate) struct Builder {
     begin: Option<Moment>,
     end: Moment,
     integrity: Integrity,
-    /// Whether the kernel diverged from the recording, so that its state is not the trace's last state.
-    has_diverged: bool,
 }
 
 /// The configuration with race detection on, so that the kernel reports happens-before relations; see `observe.rs`.
@@ -260,7 +265,6 @@ impl Builder {
             begin: None,
             end: Moment::default(),
             integrity: Integrity::default(),
-            has_diverged: false,
         }
     }
 
@@ -313,8 +317,7 @@ impl Builder {
     fn finish(mut self, ended: bool) -> Timeline {
         let end = self.end;
         self.integrity.ended = ended;
-        let mut blocked = self.blocked();
-        let (reasons, why_picture) = self.reasons(&mut blocked);
+        let (blocked, reasons, why_picture) = self.blocked();
         self.stats.stats.waits_pending = self.waits.pending.len() as u64;
         self.waits.finish(end);
         self.queues.finish(&self.names, end);

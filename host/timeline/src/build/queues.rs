@@ -379,10 +379,15 @@ impl Queues {
         }
     }
 
-    /// The waits at the heads of queues.
-    pub fn waiting(&self) -> impl Iterator<Item = &Packet> {
-        let heads = self.queues.values().filter_map(|queue| queue.packets.front());
-        heads.map(|queued| &queued.packet).filter(|packet| packet.kind == PacketKind::Wait)
+    /// The calls of submissions that are pending, by queue and number, and of the heads of queues.
+    pub fn begun(&self) -> BTreeMap<(TrackId, Option<u64>), Moment> {
+        let mut begun = BTreeMap::new();
+        for queue in self.queues.values() {
+            let of = |queued: &Queued| (queue.track, queued.current.map(|(_, id)| id));
+            begun.extend(queue.packets.iter().map(|queued| (of(queued), queued.packet.begin)));
+            begun.extend(queue.packets.front().map(|queued| ((queue.track, None), queued.packet.begin)));
+        }
+        begun
     }
 
     /// Adds rows for what is pending at the end of the trace.

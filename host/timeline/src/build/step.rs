@@ -1,5 +1,6 @@
 //! Builds the rows of one step: replays its input on a kernel whose drivers are observed, and reads the effects.
 
+use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 
 use d3dkmt::{
@@ -12,7 +13,7 @@ use dxgkrnl::{Answer, Effects, Fault, Input, Nanos, Note, ProcessId};
 use super::names::KERNEL;
 use super::queued::NewPacket;
 use super::waits::Signaled;
-use super::{Builder, Step};
+use super::{Builder, Step, Unanswered};
 use crate::latency;
 use crate::observe::Observation;
 use crate::timeline::{
@@ -39,7 +40,7 @@ impl Builder {
         let recorded = effects.as_ref();
         if let Err(why) = self.replay(now, input.clone(), recorded) {
             self.stop(why);
-            self.has_diverged = true;
+            self.integrity.diverged = true;
             return ControlFlow::Break(());
         }
         self.begin.get_or_insert(moment);
@@ -56,7 +57,9 @@ impl Builder {
         };
         let status = answer.map(|answer| answer.status).or(refused_one_way).map(|status| status.0);
         for answer in &effects.answers {
-            if let Some((name, track)) = self.unanswered.remove(&(answer.process, answer.request)) {
+            if let Some(Unanswered { name, track, .. }) =
+                self.unanswered.remove(&(answer.process, answer.request))
+            {
                 self.stats.answer(name, track, answer.status);
             }
         }
@@ -68,7 +71,9 @@ impl Builder {
             }
             match answer {
                 Some(answer) => self.stats.answer(name, track, answer.status),
-                None if *request != 0 => drop(self.unanswered.insert((*process, *request), (name, track))),
+                None if *request != 0 => {
+                    self.unanswered.insert((*process, *request), Unanswered { name, track, moment });
+                }
                 None => {}
             }
             if status.is_none_or(|status| (status as i32) >= 0) {
@@ -345,7 +350,7 @@ impl Builder {
         let of_step = self.signals.iter().rfind(|signal| signal.fence == Some(fence));
         let current = of_step.map_or(self.fences.fences[fence as usize].value, |signal| signal.value);
         let ignores_lower = self.config.policy.lower_gpu_signal == LowerGpuSignal::Ignored;
-        ignores_lower && self.fences.has_value(fence) && value < current
+        ignores_lower && self.fences.fences[fence as usize].has_value() && value < current
     }
 
     /// Records the object that an answer has a new handle of.
@@ -448,20 +453,26 @@ impl Builder {
     /// Processes the wakes. Returns their number.
     fn process_wakes(&mut self, effects: &Effects, input_summary: &StepInput, moment: Moment) -> u32 {
         let mut wakes = 0;
+        let early = effects.notes.iter().filter_map(|note| Some((note.process?, note.ended_wait()?)));
+        let early: BTreeSet<_> = early.collect();
         for event in &effects.events {
             self.stats.stats.wakes += 1;
             wakes += 1;
             // A guest event ends no wait.
             let Some(name) = event.target.event() else { continue };
             let (signals, kept) = (&self.signals, &self.kept_signals);
-            let woken = self.waits.wake(event.process, name, event.status, moment, signals, kept);
+            let of_process = (event.process, name);
+            let is_early = early.contains(&of_process);
+            let woken = self.waits.wake(of_process, event.status, is_early, moment, signals, kept);
             let process = self.names.process(event.process);
+            let signal = woken.and_then(|(_, cause)| cause).filter(|cause| cause.fence != NONE);
+            let signal = signal.map(|cause| (cause.track, cause.fence, cause.value));
             self.latency.wake(latency::Wake {
                 step: moment.sequence,
                 by: input_summary.track,
                 call: input_summary.name,
-                fence: woken.and_then(|(_, cause)| cause).map_or(NONE, |cause| cause.fence),
-                value: woken.and_then(|(_, cause)| cause).map_or(0, |cause| cause.value),
+                named: input_summary.targets.first().copied(),
+                signal,
                 process: event.process,
                 track: process,
                 event: name.0,

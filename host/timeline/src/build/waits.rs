@@ -43,12 +43,15 @@ impl KeptSignals {
     fn of(&self, wait: &Wait) -> Vec<Signaled> {
         let mut of_wait: Vec<Signaled> = Vec::new();
         for (fence, value) in &wait.targets {
-            let kept = self.0.get(fence).into_iter().flatten().filter(|signal| signal.value >= *value);
-            let (before, since): (Vec<Signaled>, Vec<Signaled>) =
-                kept.copied().partition(|signal| signal.moment.sequence < wait.begin.sequence);
+            let Some(kept) = self.0.get(fence) else { continue };
+            let reaches = |signal: &&Signaled| signal.value >= *value;
+            let since = |signal: &&Signaled| signal.moment.sequence >= wait.begin.sequence && reaches(signal);
+            let known = of_wait.len();
+            of_wait.extend(kept.iter().filter(since));
             // The kernel may not have known of a value that was there when the wait began.
-            of_wait.extend(before.last().copied().filter(|_| since.is_empty()));
-            of_wait.extend(since);
+            if of_wait.len() == known {
+                of_wait.extend(kept.back().filter(reaches));
+            }
         }
         of_wait.sort_by_key(|signal| (signal.moment.sequence, signal.moment.at));
         of_wait
@@ -80,19 +83,23 @@ impl Waits {
         self.pending.insert((process, event), wait);
     }
 
-    /// Ends a wait. Returns how long it took, and its cause.
+    /// Ends a wait, by a signal or with its fence. Returns how long it took, and its cause.
     pub fn wake(
         &mut self,
-        process: ProcessId,
-        event: EventId,
+        name: (ProcessId, EventId),
         status: NtStatus,
+        is_early: bool,
         moment: Moment,
         signals: &[Signaled],
         kept: &KeptSignals,
     ) -> Option<(Nanos, Option<Cause>)> {
-        let mut wait = self.pending.remove(&(process, event))?;
-        wait.outcome = if status == NtStatus::SUCCESS { Outcome::Done } else { Outcome::Status(status.0) };
-        if status == NtStatus::SUCCESS {
+        let mut wait = self.pending.remove(&name)?;
+        wait.outcome = match status {
+            NtStatus::SUCCESS if is_early => Outcome::FenceDestroyed,
+            NtStatus::SUCCESS => Outcome::Done,
+            NtStatus(status) => Outcome::Status(status),
+        };
+        if wait.outcome == Outcome::Done {
             wait.cause = cause(&wait, signals).or_else(|| cause(&wait, &kept.of(&wait)));
         }
         wait.end = moment;

@@ -109,7 +109,8 @@ impl Columns {
         at as u64
     }
 
-    /// The code of an outcome: 0 done, 1 cancelled, 2 dropped, 3 pending, 4 passed; from 5 on a status code.
+    /// The code of an outcome: 0 done, 1 cancelled, 2 dropped, 3 pending, 4 passed, 5 fence destroyed; from 6 on a status
+    /// code.
     fn outcome(&mut self, outcome: Outcome) -> u64 {
         match outcome {
             Outcome::Done => 0,
@@ -117,14 +118,16 @@ impl Columns {
             Outcome::Dropped => 2,
             Outcome::Pending => 3,
             Outcome::Passed => 4,
-            Outcome::Status(status) => 5 + self.status(status),
+            Outcome::FenceDestroyed => 5,
+            Outcome::Status(status) => 6 + self.status(status),
         }
     }
 
     fn events(&mut self, timeline: &Timeline) {
         let [mut at, mut seq, mut track, mut name] = [(); 4].map(|()| Column::default());
         let [mut status, mut request, mut fence, mut wakes] = [(); 4].map(|()| Column::default());
-        let mut values = Values::new(timeline);
+        let [mut others, mut other] = [(); 2].map(|()| Column::default());
+        let [mut values, mut other_values] = [(); 2].map(|()| Values::new(timeline));
         let mut requests = vec![0u64; timeline.tracks.len()];
         for event in &timeline.events {
             at.delta(event.moment.at);
@@ -140,6 +143,11 @@ impl Columns {
             if event.fence != NONE {
                 values.push(event.fence, event.value);
             }
+            others.number(2 * event.others.len() as u64 + u64::from(event.any));
+            for (fence, value) in &event.others {
+                other.number((*fence).into());
+                other_values.push(*fence, *value);
+            }
             wakes.number(event.wakes.into());
         }
         for (name, column) in [
@@ -151,6 +159,9 @@ impl Columns {
             ("event.request", request),
             ("event.fence", fence),
             ("event.value", values.column),
+            ("event.others", others),
+            ("event.other", other),
+            ("event.otherValue", other_values.column),
             ("event.wakes", wakes),
         ] {
             self.add(name, column);
@@ -161,7 +172,7 @@ impl Columns {
         let mut steps = Steps::new(timeline);
         let [mut track, mut event, mut kind, mut seq, mut at] = [(); 5].map(|()| Column::default());
         let [mut length, mut end, mut outcome, mut targets, mut fence] = [(); 5].map(|()| Column::default());
-        let [mut causes, mut lead, mut by, mut submission] = [(); 4].map(|()| Column::default());
+        let [mut causes, mut before, mut lead, mut by, mut submission] = [(); 5].map(|()| Column::default());
         let mut values = Values::new(timeline);
         let packets: std::collections::BTreeMap<_, u64> =
             (0..).zip(&timeline.packets).filter_map(|(at, packet)| Some((packet.submission?, at))).collect();
@@ -192,6 +203,7 @@ impl Columns {
                 continue;
             };
             causes.number(1);
+            before.signed(wait.end.sequence.wrapping_sub(cause.moment.sequence) as i64);
             lead.number(wait.end.at.saturating_sub(cause.moment.at));
             by.number(cause.track.into());
             submission.option(cause.submission.and_then(|submission| packets.get(&submission).copied()));
@@ -209,6 +221,7 @@ impl Columns {
             ("wait.fence", fence),
             ("wait.value", values.column),
             ("wait.cause", causes),
+            ("wait.before", before),
             ("wait.lead", lead),
             ("wait.by", by),
             ("wait.packet", submission),

@@ -14,7 +14,7 @@ use sha2::Digest as _;
 use crate::format::escaped;
 use crate::lanes::{self, Selection};
 use crate::parts::PART_NAMES;
-use crate::timeline::{Blocked, MarkKind, NONE, PacketKind, Reason, Timeline, TrackKind};
+use crate::timeline::{Blocked, MarkKind, PacketKind, Reason, Timeline, TrackKind};
 use columns::Columns;
 
 const PAGE: &str = include_str!("../../page/page.html");
@@ -95,11 +95,9 @@ fn head(timeline: &Timeline, title: &str, columns: &Columns) -> serde_json::Valu
         };
         json!([track.name, track.parent, kind])
     });
-    let fences = timeline
-        .fences
-        .iter()
-        .enumerate()
-        .map(|(at, fence)| json!([timeline.fence_words(at as u32), fence.signals, fence.wakes]));
+    let fences = timeline.fences.iter().enumerate().map(|(at, fence)| {
+        json!([timeline.fence_words(at as u32), fence.signals, fence.wakes, fence.has_value()])
+    });
     let mark_kinds = [MarkKind::Note, MarkKind::Fault, MarkKind::Reset].map(MarkKind::name);
     let packet_kinds = [PacketKind::Command, PacketKind::Signal, PacketKind::Wait].map(PacketKind::name);
     json!({
@@ -110,6 +108,7 @@ fn head(timeline: &Timeline, title: &str, columns: &Columns) -> serde_json::Valu
         "blocked": timeline.blocked.iter().map(blocked).collect::<Vec<_>>(),
         "reasons": timeline.reasons.iter().map(reason).collect::<Vec<_>>(),
         "whyPicture": STANDARD.encode(&timeline.why_picture),
+        "hasTimes": timeline.latency.is_some(), "blockedUnknown": timeline.integrity.diverged,
         "blockedLeftOut": timeline.integrity.blocked_left_out,
         "integrity": format!("{}\n{}", timeline.integrity_words(), timeline.left_out_words()).trim(),
     })
@@ -124,13 +123,6 @@ fn reason(reason: &Reason) -> serde_json::Value {
 }
 
 fn blocked(wait: &Blocked) -> serde_json::Value {
-    let items = wait.items.iter().map(|item| {
-        // Values as text: JavaScript's numbers end at 2^53.
-        let fence = (item.fence != NONE).then_some(item.fence);
-        json!([fence, item.value.to_string(), item.current.to_string(), item.satisfied])
-    });
-    json!({
-        "track": wait.track, "event": wait.event, "at": wait.since.at, "seq": wait.since.sequence,
-        "any": wait.any, "items": items.collect::<Vec<_>>(), "mutex": wait.keyed_mutex, "why": wait.why,
-    })
+    let Blocked { track, what, since, step, wants, fences, why } = wait;
+    json!([track, what, since, step, wants, fences, why])
 }

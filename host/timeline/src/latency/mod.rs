@@ -42,12 +42,13 @@ pub struct Length {
 pub struct Wake {
     /// The step that caused it.
     pub step: u64,
-    /// The track that signaled, or of the event that caused it.
+    /// The track of that step, and its call or other input.
     pub by: TrackId,
     pub call: Word,
-    /// [`crate::NONE`] if there is no fence.
-    pub fence: FenceId,
-    pub value: u64,
+    /// The first object that the call names, with the value.
+    pub named: Option<(FenceId, u64)>,
+    /// The signal that ended the wait, if it is known. It may be that of a queue, which the call released.
+    pub signal: Option<(TrackId, FenceId, u64)>,
     pub process: ProcessId,
     pub track: TrackId,
     /// The wait's event.

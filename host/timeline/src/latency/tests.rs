@@ -21,8 +21,8 @@ impl Machine {
 const HOST: Machine = Machine { clock: 0, behind: 0 };
 
 fn wake(step: u64, process: u32, event: u64) -> Wake {
-    let (by, call, fence, track) = (0, 0, 3, process);
-    Wake { step, by, call, fence, value: step, process: ProcessId(process), track, event }
+    let (by, call, track) = (0, 0, process);
+    Wake { step, by, call, named: None, signal: None, process: ProcessId(process), track, event }
 }
 
 /// The true times, by the host's clock: when process 1 called, and how long each part took.

@@ -2,9 +2,9 @@
 
 use serde_json::{Value, json};
 
-use super::{DRIFT_PPM, Latency, Length, PART_NAMES, PARTS, Split};
+use super::{DRIFT_PPM, Latency, Length, PART_NAMES, PARTS, Split, Wake};
 use crate::format::duration;
-use crate::timeline::{NONE, Timeline};
+use crate::timeline::Timeline;
 
 /// A duration as `180.2 us`, or as `< 43 us` if it is not greater than its error: it is somewhere below that.
 pub(super) fn length_words(length: Length) -> String {
@@ -111,13 +111,17 @@ impl Timeline {
         out
     }
 
-    /// `#12 p1 writer SignalFromCpu F3 = 9 wakes p2 reader (event 4)`.
+    /// `#12 p1 writer SignalFromCpu F3 = 9 wakes p2 reader (event 4)`, with the signal behind it if that is another one.
     fn wake_words(&self, split: &Split) -> String {
-        let wake = &split.wake;
-        let fence =
-            if wake.fence == NONE { String::new() } else { format!(" F{} = {}", wake.fence, wake.value) };
-        let (by, call, to) = (self.path(wake.by), self.word(wake.call), self.path(wake.track));
-        format!("#{} {by} {call}{fence} wakes {to} (event {})", wake.step, wake.event)
+        let Wake { step, by, call, named, signal, track, event, .. } = split.wake;
+        let joint = if self.word(call).contains("Wait") { ">=" } else { "=" };
+        let target = named.map_or_else(String::new, |named| format!(" {}", self.targets(&[named], joint)));
+        let other = signal.filter(|(track, fence, value)| (*track, Some((*fence, *value))) != (by, named));
+        let other = other.map_or_else(String::new, |(track, fence, value)| {
+            format!(": {} signals {}", self.path(track), self.targets(&[(fence, value)], "="))
+        });
+        let (by, call, to) = (self.path(by), self.word(call), self.path(track));
+        format!("#{step} {by} {call}{target} wakes {to} (event {event}){other}")
     }
 
     /// As [`Timeline::latency_text`], in JSON; `null` if the trace has no times.
@@ -136,10 +140,13 @@ impl Timeline {
             };
             let parts: serde_json::Map<String, Value> =
                 PART_NAMES.iter().zip(&split.parts).map(part).collect();
-            let fence = (wake.fence != NONE).then_some(wake.fence);
+            let (fence, value) = wake.named.unzip();
+            let cause = wake.signal.map(
+                |(track, fence, value)| json!({ "by": self.path(track), "fence": fence, "value": value }),
+            );
             json!({
                 "step": wake.step, "by": self.path(wake.by), "call": self.word(wake.call), "fence": fence,
-                "value": fence.map(|_| wake.value), "process": self.path(wake.track), "event": wake.event,
+                "value": value, "cause": cause, "process": self.path(wake.track), "event": wake.event,
                 "whole": length_json(total), "parts": parts,
             })
         });

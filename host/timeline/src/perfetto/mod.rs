@@ -274,7 +274,7 @@ impl Writer<'_> {
             for part in parts(wait, &submissions) {
                 args.push((part.name, Arg::Number(part.nanos)));
             }
-            self.slice(begin, end, uuid, &wait_name(wait), args);
+            self.slice(begin, end, uuid, &wait_name(self.timeline, wait), args);
             let Some(cause) = wait.cause else { continue };
             let flow = self.flow();
             let fence = Timeline::fence_name(cause.fence);
@@ -293,8 +293,8 @@ impl Writer<'_> {
             let uuid = self.lane(packet.queue, "packets", begin, end);
             let name = match packet.kind {
                 PacketKind::Command => "command".to_owned(),
-                PacketKind::Signal => format!("signal {}", Timeline::targets(&packet.targets, "=")),
-                PacketKind::Wait => format!("wait {}", Timeline::targets(&packet.targets, ">=")),
+                PacketKind::Signal => format!("signal {}", self.timeline.targets(&packet.targets, "=")),
+                PacketKind::Wait => format!("wait {}", self.timeline.targets(&packet.targets, ">=")),
             };
             let mut args: Args = vec![
                 ("seq", Arg::Number(packet.begin.sequence)),
@@ -396,11 +396,11 @@ fn of_track(track: TrackId) -> u64 {
     u64::from(track) + 1
 }
 
-fn wait_name(wait: &Wait) -> String {
+fn wait_name(timeline: &Timeline, wait: &Wait) -> String {
     match wait.kind {
         WaitKind::Fences { any } => {
             let any = if any { " (any)" } else { "" };
-            format!("wait {}{any}", Timeline::targets(&wait.targets, ">="))
+            format!("wait {}{any}", timeline.targets(&wait.targets, ">="))
         }
         WaitKind::KeyedMutex { mutex, key } => format!("keyed mutex {mutex:#x} key {key}"),
     }

@@ -1,6 +1,8 @@
 //! A headless Chromium, driven through its DevTools pipe: no port, no other program.
 #![allow(dead_code)]
 
+pub mod page;
+
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};

@@ -166,6 +166,29 @@ impl Session {
         self.call(guest.process, calls::submit_to_hw_queue(queue, id, isa::encode(packets)));
     }
 
+    /// The times of the last step, which a process signaled, and of the process that it woke.
+    pub fn times(&mut self, signaler: ClientProcess, waiter: ClientProcess, event: EventId) {
+        let at = 1_000 * self.steps;
+        let [called_ns, sent_ns, read_ns, recorded_ns, handled_ns, stored_ns] =
+            [1, 2, 3, 4, 5, 6].map(|part| at + part);
+        let (step, process) = (self.steps, signaler.process.0);
+        let times = trace::Times {
+            step,
+            process,
+            called_ns,
+            sent_ns,
+            read_ns,
+            recorded_ns,
+            handled_ns,
+            stored_ns,
+            ..trace::Times::default()
+        };
+        self.recorder.times(&times).unwrap();
+        let woken = trace::Woken { event: event.0, host_ns: stored_ns, read_ns: at + 7, ran_ns: at + 8 };
+        let times = trace::Times { process: waiter.process.0, woken: vec![woken], ..trace::Times::default() };
+        self.recorder.times(&times).unwrap();
+    }
+
     pub fn finish(self) {
         let digest = self.kernel.snapshot().digest();
         self.recorder.finish(digest).unwrap();

@@ -21,14 +21,24 @@ impl WaitIndex<'_> {
     pub fn dependencies(&self, node: Node) -> Dependencies {
         match node {
             Node::Wait(slot) => {
-                let wait = self.kernel.sync.waits().at(slot);
+                let (waits, id) = (self.kernel.sync.waits(), self.kernel.sync.waits().id(slot));
+                let wait = waits.at(slot);
                 let (by, cpu) = self.waits_by(wait);
-                let items = self.kernel.sync.waits().items(wait);
+                let items = waits.items(wait);
+                if self.ends_later(id) {
+                    return Dependencies::Any(
+                        items.iter().take(1).map(|item| Node::LaterSteps(item.object)).collect(),
+                    );
+                }
                 let missing = items.iter().filter(|item| !item.satisfied);
-                let value = |item: WaitItem| Node::Value { object: item.object, value: item.value, by, cpu };
-                let values = missing.map(value).collect();
-                if wait.any { Dependencies::Any(values) } else { Dependencies::All(values) }
+                let need = |item: WaitItem| match self.is_satisfied_later(id, item) {
+                    true => Node::LaterSteps(item.object),
+                    false => Node::Value { object: item.object, value: item.value, by, cpu },
+                };
+                let needs = missing.map(need).collect();
+                if wait.any { Dependencies::Any(needs) } else { Dependencies::All(needs) }
             }
+            Node::LaterSteps(_) => Dependencies::Leaf(Leaf::Live { due: None }),
             Node::Acquire(id) => self.of_acquire(id),
             Node::Value { object, value, by, cpu } => self.of_value(object, value, by, cpu),
             Node::Turn { object, queue } => self.of_turn(object, queue),
@@ -75,7 +85,12 @@ impl WaitIndex<'_> {
     fn of_value(&self, object: u32, value: u64, by: ProcessId, cpu: bool) -> Dependencies {
         let kernel = self.kernel;
         if kernel.sync.objects().value(object) >= value {
-            return Dependencies::Any(vec![Node::Unseen(object)]);
+            let is_due = kernel.sync.written().has_due() && kernel.sync.written().is_due(object);
+            return Dependencies::Any(vec![if is_due {
+                Node::LaterSteps(object)
+            } else {
+                Node::Unseen(object)
+            }]);
         }
         if kernel.sync.objects()[object].object_type == SyncObjectType::PERIODIC_MONITORED_FENCE {
             let adapter = kernel.sync.objects()[object].adapter;
@@ -161,9 +176,14 @@ impl WaitIndex<'_> {
         let acquire = &keyed.acquires()[&id];
         let mutex = keyed.opens()[acquire.open].mutex;
         let mut nodes: Vec<Node> = keyed.ends(id).map(|_| Node::TimeOut(id)).into_iter().collect();
-        if let State::Owned(open) = keyed.mutexes()[mutex].state {
-            nodes.push(Node::Process(keyed.opens()[open].process));
-            return Dependencies::Any(nodes);
+        match keyed.mutexes()[mutex].state {
+            State::Owned(open) => {
+                nodes.push(Node::Process(keyed.opens()[open].process));
+                return Dependencies::Any(nodes);
+            }
+            // Later steps end its acquires.
+            State::Abandoned => return Dependencies::Leaf(Leaf::Live { due: None }),
+            State::Free => {}
         }
         // It is free with another key. A process that acquires it with that key may release it with this one.
         let opens = keyed.opens().iter().filter(|(_, open)| open.mutex == mutex);
@@ -204,6 +224,9 @@ impl WaitIndex<'_> {
         let nodes = self.releases_by(object, owner);
         if !nodes.is_empty() {
             return Dependencies::Any(nodes);
+        }
+        if self.abandons(owner.process, owner.by) {
+            return Dependencies::Any(vec![Node::LaterSteps(object)]);
         }
         let is_gone = owner.by == Handle::NULL || !self.kernel.processes.by_id().contains_key(&owner.process);
         if is_gone {
@@ -296,6 +319,9 @@ impl WaitIndex<'_> {
 
     /// A packet needs the packet before it in its queue, and its own objects.
     fn of_packet(&self, queue: u32, at: u32, upto: u32) -> Dependencies {
+        if self.drops_packets(queue) {
+            return Dependencies::Leaf(Leaf::Live { due: None });
+        }
         let state = &self.kernel.vidsch.queues()[queue];
         let packet = &state.packets[at as usize];
         let mut nodes = match at.checked_sub(1) {

@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 use d3dkmt::Handle;
 
 use super::graph::{DependencyPath, Node};
-use super::index::WaitIndex;
+use super::index::{WAITS_OF_A_PROCESS_MAX, WaitIndex};
 use super::report::{Missing, Source, Step, StepKind};
 use crate::ProcessId;
 use crate::ddi::{EngineId, WorkState};
@@ -101,6 +101,7 @@ impl WaitIndex<'_> {
                 let text = format!("the acquire times out in {}", Elapsed(due.saturating_sub(self.now)));
                 (StepKind::Wait, Some(acquire.process), text)
             }
+            Node::LaterSteps(_) => (StepKind::Value, None, "the kernel's next steps end it".into()),
             Node::Unseen(_) => {
                 let text = "the value is in memory: an engine wrote it, and no interrupt has reported it";
                 (StepKind::Engine, None, text.into())
@@ -246,7 +247,10 @@ impl WaitIndex<'_> {
                 format!("its CPU waits in {work}")
             }
             [_] => "its CPU has a wait itself".into(),
-            waits => format!("its CPU has {} waits itself", waits.len()),
+            waits => {
+                let more = if waits.len() < WAITS_OF_A_PROCESS_MAX { "" } else { " or more" };
+                format!("its CPU has {}{more} waits itself", waits.len())
+            }
         }
     }
 

@@ -21,6 +21,8 @@ pub(super) const WHOLE: u32 = u32::MAX;
 pub(super) enum Node {
     /// A pending wait, by slot.
     Wait(u32),
+    /// The steps that end waits for this object, because more of them end than fit one.
+    LaterSteps(u32),
     /// A pending acquire of a keyed mutex.
     Acquire(u64),
     /// A value that an object has to reach for this process: for its CPU, or for a queue of it.

@@ -7,6 +7,7 @@ use alloc::vec::Vec;
 use d3dkmt::SyncObjectFlags;
 
 use super::graph::{Node, WHOLE};
+use super::leftovers::Leftovers;
 use crate::ddi::{EngineId, EngineWork, HwQueueId, PendingWrite};
 use crate::kernel::Kernel;
 use crate::sync::Open;
@@ -19,7 +20,7 @@ use crate::{AdapterConfig, Nanos, ProcessId};
 pub(super) const ALTERNATIVES_LISTED_MAX: usize = 8;
 
 /// Waits of one process that are considered at most, the first ones.
-const WAITS_OF_A_PROCESS_MAX: usize = 256;
+pub(super) const WAITS_OF_A_PROCESS_MAX: usize = 256;
 
 /// A pending store or signal of a value to an object.
 #[derive(Clone, Copy, Debug)]
@@ -50,6 +51,8 @@ pub(super) struct WaitIndex<'a> {
     /// Objects and values that only higher pending signals reach, which need the value themselves. Such a signal is not
     /// the one that is awaited.
     doubtful: BTreeSet<(u32, u64)>,
+    /// Work of earlier steps that ends waits.
+    pub(super) left: Leftovers,
 }
 
 impl<'a> WaitIndex<'a> {
@@ -58,8 +61,20 @@ impl<'a> WaitIndex<'a> {
         let (work, doubtful, by_value) = (BTreeMap::new(), BTreeSet::new(), BTreeMap::new());
         let (calls, marks) = (BTreeMap::new(), BTreeMap::new());
         let now = now.max(kernel.now);
-        let mut index =
-            WaitIndex { kernel, now, work, under_way, by_value, opaque, calls, marks, waits_of, doubtful };
+        let left = Leftovers::of(kernel);
+        let mut index = WaitIndex {
+            kernel,
+            now,
+            work,
+            under_way,
+            by_value,
+            opaque,
+            calls,
+            marks,
+            waits_of,
+            doubtful,
+            left,
+        };
         index.index_engines();
         index.index_queues();
         index.index_calls();
@@ -133,6 +148,9 @@ impl<'a> WaitIndex<'a> {
     fn index_queues(&mut self) {
         let kernel = self.kernel;
         for (queue, state) in kernel.vidsch.queues().iter() {
+            if self.drops_packets(queue) {
+                continue;
+            }
             let engine = state.engine;
             if let Some(ready) = state.ready.as_ref().filter(|ready| ready.resubmits.is_none()) {
                 let pending_writes = kernel.miniport.pending_writes(engine.adapter, &ready.commands);

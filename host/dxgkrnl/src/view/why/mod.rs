@@ -9,7 +9,7 @@
 //!   processes          free to act unless they have pending CPU waits
 //! ```
 //! `graph.rs` finds the nodes that can still happen, `dependencies.rs` has the needs of each node, and `index.rs`
-//! collects once what all waits need. `collect.rs` finds the waiters, `format.rs` and `names.rs` word the steps,
+//! collects once what all waits need, with `leftovers.rs` for what later steps end. `collect.rs` finds the waiters, `format.rs` and `names.rs` word the steps,
 //! `trial.rs` tries signals on a copy. `report.rs` is the answer, and `text.rs` prints it.
 //!
 //! The kernel does not know what a process will do next. A process with a wait on its CPU counts as blocked, though
@@ -21,6 +21,7 @@ mod dependencies;
 mod format;
 mod graph;
 mod index;
+mod leftovers;
 mod names;
 mod report;
 mod text;

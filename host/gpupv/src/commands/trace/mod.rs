@@ -127,6 +127,10 @@ fn timeline_of(
         steps.step(format!("reading {}: {}%", path.display(), done * 100 / all.max(1)));
     })?;
     steps.finish();
+    let (begin, end) = (timeline.begin.sequence, timeline.end.sequence);
+    if timeline.events.is_empty() && end > 0 {
+        bail!("no step of {} is from --from to --to: it has the steps #{begin} to #{end}", path.display());
+    }
     let words = timeline.integrity_words();
     // Figures cover all rows.
     let left_out = if options.rows_max == FIGURES_ONLY { String::new() } else { timeline.left_out_words() };
@@ -135,4 +139,21 @@ fn timeline_of(
     }
     let code = if timeline.integrity.stopped.is_some() { VERDICT_FAILED } else { OK };
     Ok((timeline, code))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_window_without_steps_is_refused_with_the_steps_that_there_are() {
+        let trace = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/traces/hang.gvt"));
+        let read = |from, to| {
+            let options = Window { from, to }.options().unwrap();
+            timeline_of(trace, &Registry::default(), &options).map(|(timeline, _)| timeline.events.len())
+        };
+        assert_eq!(read(3, Some(5)).unwrap(), 3);
+        let error = read(1_000_000, None).unwrap_err().to_string();
+        assert!(error.contains("hang.gvt is from --from to --to: it has the steps #1 to #"), "{error}");
+    }
 }

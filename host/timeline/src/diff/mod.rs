@@ -4,8 +4,10 @@
 //! calls comes first. Calls are matched by their position in the process.
 //! So two runs of one program are equal however the calls of their processes interleave: handles that are numbers of the
 //! whole daemon are compared by the process that made them. The first difference is
-//! reported first: a process made a different call, or got a different answer. Consequences follow: faults and resets,
+//! reported first: a process made a different call, or got a different answer. Consequences follow: ends of processes, faults and resets,
 //! waits that ended with another status, wake-ups of one trace only, different numbers of calls, waits that took longer.
+
+mod text;
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Write as _};
@@ -16,11 +18,9 @@ use d3dkmt::random::Fnv;
 use d3dkmt::text::printable;
 use d3dkmt::{Call, CreateAllocation, EventId, Handle, NtStatus, Reply, ShareToken};
 use dxgkrnl::{Answer, HostEvent, Input, Nanos, ProcessId, VmId};
-use serde_json::{Value, json};
 use trace::{Reader, TraceError};
 
 use crate::build::{Next, Step, next_step};
-use crate::format::duration;
 
 /// Differences of one kind that are listed.
 const LISTED_MAX: usize = 20;
@@ -28,7 +28,7 @@ const LISTED_MAX: usize = 20;
 /// Processes of one name that are paired by their calls, at most; more are paired in the order in which they attached.
 const NAMESAKES_MAX: usize = 64;
 
-/// Different faults and resets that are compared, at most.
+/// Different faults, resets and the like that are compared, at most.
 const DISRUPTIONS_MAX: usize = 4096;
 
 /// A call as hashes, which show whether two calls differ.
@@ -46,6 +46,16 @@ struct CallSummary {
 struct WaitSummary {
     begin: Nanos,
     end: Option<(Nanos, NtStatus)>,
+    is_cancelled: bool,
+}
+
+/// How a process ended.
+#[derive(Clone, Copy)]
+struct End {
+    /// Its VM was detached.
+    with_vm: bool,
+    /// Its waits that were pending.
+    pending: usize,
 }
 
 /// A process of one trace.
@@ -56,6 +66,17 @@ struct ProcessSummary {
     waits: BTreeMap<EventId, Vec<WaitSummary>>,
     wakes: u64,
     numbered: Numbered,
+    /// The step of its last call.
+    last_call: u64,
+    end: Option<End>,
+}
+
+impl ProcessSummary {
+    fn ends(&mut self, with_vm: bool) {
+        let is_pending = |wait: &&WaitSummary| wait.end.is_none() && !wait.is_cancelled;
+        let pending = self.waits.values().flatten().filter(is_pending).count();
+        self.end.get_or_insert(End { with_vm, pending });
+    }
 }
 
 /// Numbers that replace values which differ in every run of a program: NT handles are random, and addresses of a process
@@ -194,9 +215,12 @@ struct Side {
     calls: BTreeMap<String, u64>,
     /// Calls that a later step answers.
     unanswered: BTreeMap<(ProcessId, u64), Unanswered>,
-    /// How often each fault was injected, and each adapter or engine was reset, stopped or started.
+    /// How often each fault was injected, each adapter or engine was reset, stopped or started, and each VM or process was
+    /// paused or frozen.
     disruptions: BTreeMap<String, u64>,
     wakes: u64,
+    /// The step of the last call of any process.
+    last_call: u64,
     stopped: Option<String>,
 }
 
@@ -222,6 +246,14 @@ pub struct Longer {
     pub nanos: (Nanos, Nanos),
 }
 
+/// A process that ended otherwise than in the other trace.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Ended {
+    pub process: String,
+    /// How, in words.
+    pub words: (String, String),
+}
+
 /// A wait of both traces that ended with different statuses.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct EndedOtherwise {
@@ -240,7 +272,8 @@ pub struct Diff {
     pub only: (Vec<String>, Vec<String>),
     /// Call names with different counts.
     pub calls: Vec<(String, u64, u64)>,
-    /// Faults, resets and stops with different counts.
+    pub ends: Vec<Ended>,
+    /// Faults, resets and stops of adapters, pauses of VMs and freezes of processes with different counts.
     pub disruptions: Vec<(String, u64, u64)>,
     pub wakes: (u64, u64),
     pub ended_otherwise: Vec<EndedOtherwise>,
@@ -249,19 +282,52 @@ pub struct Diff {
     pub extra: Vec<(String, u64)>,
     /// The greatest difference first.
     pub longer: Vec<Longer>,
+    pub left_out: LeftOut,
     /// Why a trace was not read to its end.
     pub stopped: (Option<String>, Option<String>),
 }
 
+/// How many differences of each kind are not listed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct LeftOut {
+    pub divergences: usize,
+    pub ends: usize,
+    pub disruptions: usize,
+    pub ended_otherwise: usize,
+    pub missing: usize,
+    pub extra: usize,
+    pub longer: usize,
+}
+
+/// Cuts a list. Returns how many differences it had beyond that.
+fn cut<T>(list: &mut Vec<T>) -> usize {
+    let left_out = list.len().saturating_sub(LISTED_MAX);
+    list.truncate(LISTED_MAX);
+    left_out
+}
+
 impl Diff {
+    fn cut(&mut self) {
+        self.left_out = LeftOut {
+            divergences: cut(&mut self.divergences),
+            ends: cut(&mut self.ends),
+            disruptions: cut(&mut self.disruptions),
+            ended_otherwise: cut(&mut self.ended_otherwise),
+            missing: cut(&mut self.missing),
+            extra: cut(&mut self.extra),
+            longer: cut(&mut self.longer),
+        };
+    }
+
     /// Whether nothing differs except times.
     pub fn is_same(&self) -> bool {
-        let Diff { divergences, only, calls, disruptions, wakes, ended_otherwise, .. } = self;
+        let Diff { divergences, only, calls, ends, disruptions, wakes, ended_otherwise, .. } = self;
         let Diff { missing, extra, stopped, .. } = self;
         divergences.is_empty()
             && only.0.is_empty()
             && only.1.is_empty()
             && calls.is_empty()
+            && ends.is_empty()
             && disruptions.is_empty()
             && ended_otherwise.is_empty()
             && wakes.0 == wakes.1
@@ -292,23 +358,22 @@ pub fn diff(left: &Open, right: &Open) -> Result<Diff, TraceError> {
     };
     for (name, summary) in &left.processes {
         match right.processes.get(name) {
-            Some(right_summary) => compare(name, summary, right_summary, &mut diff),
+            Some(right_summary) => {
+                compare(name, summary, right_summary, &mut diff);
+                let goes_on = (summary.last_call < left.last_call, right_summary.last_call < right.last_call);
+                diff.ends.extend(compare_ends(name, (summary.end, right_summary.end), goes_on));
+            }
             None => diff.only.0.push(name.clone()),
         }
     }
     diff.only.1.extend(right.processes.keys().filter(|name| !left.processes.contains_key(*name)).cloned());
     diff.calls = different_counts(&left.calls, &right.calls);
     diff.disruptions = different_counts(&left.disruptions, &right.disruptions);
-    diff.disruptions.truncate(LISTED_MAX);
     // The earliest difference is the likely cause of the others.
     let first = |divergence: &Divergence| divergence.steps.0.or(divergence.steps.1);
     diff.divergences.sort_by_key(first);
-    diff.divergences.truncate(LISTED_MAX);
     diff.longer.sort_by_key(|divergence| std::cmp::Reverse(divergence.nanos.1 - divergence.nanos.0));
-    diff.longer.truncate(LISTED_MAX);
-    diff.ended_otherwise.truncate(LISTED_MAX);
-    diff.missing.truncate(LISTED_MAX);
-    diff.extra.truncate(LISTED_MAX);
+    diff.cut();
     words(
         (open.0)()?,
         &mut diff.divergences,
@@ -396,6 +461,27 @@ fn compare(name: &str, left: &ProcessSummary, right: &ProcessSummary, diff: &mut
     compare_waits(name, left, right, diff);
 }
 
+/// The difference of how a process ended. An end of one trace only counts if it had a pending wait, or if others made
+/// calls after the last one of the process in the other trace (`others_go_on`): a recording may stop before it ends.
+fn compare_ends(name: &str, ends: (Option<End>, Option<End>), others_go_on: (bool, bool)) -> Option<Ended> {
+    let differs = match ends {
+        (None, None) => false,
+        (Some(one), Some(other)) => (one.pending > 0) != (other.pending > 0),
+        (Some(one), None) => one.pending > 0 || others_go_on.1,
+        (None, Some(other)) => other.pending > 0 || others_go_on.0,
+    };
+    let words = |end: Option<End>| {
+        let Some(End { with_vm, pending }) = end else { return "goes on".to_owned() };
+        let vm = if with_vm { " with its VM" } else { "" };
+        match pending {
+            0 => format!("ends{vm}"),
+            1 => format!("ends{vm} with a pending wait"),
+            _ => format!("ends{vm} with {pending} pending waits"),
+        }
+    };
+    differs.then(|| Ended { process: name.to_owned(), words: (words(ends.0), words(ends.1)) })
+}
+
 fn compare_waits(name: &str, left: &ProcessSummary, right: &ProcessSummary, diff: &mut Diff) {
     for (event, waits) in &left.waits {
         let right_waits = right.waits.get(event).map_or(&[][..], Vec::as_slice);
@@ -432,6 +518,7 @@ impl Side {
         let mut side = Side::default();
         let mut vms: BTreeMap<VmId, String> = BTreeMap::new();
         let mut names: BTreeMap<ProcessId, String> = BTreeMap::new();
+        let mut vm_of: BTreeMap<ProcessId, VmId> = BTreeMap::new();
         loop {
             let Step { sequence, now, input, effects } = match next_step(&mut reader)? {
                 Next::Step(step) => step,
@@ -446,15 +533,11 @@ impl Side {
             let effects = effects.unwrap_or_default();
             match &input {
                 Input::VmAttached { vm, name } => drop(vms.insert(*vm, printable(name))),
-                Input::ProcessAttached { process, vm, name, .. } => {
-                    let vm = vms.get(vm).map_or("host", String::as_str);
-                    let name = format!("{vm}/{}", printable(name));
-                    let number = side.namesakes.entry(name.clone()).or_default();
-                    *number += 1;
-                    let name = numbered(&name, *number);
-                    let name = renamed.get(&name).cloned().unwrap_or(name);
-                    side.processes.insert(name.clone(), ProcessSummary::default());
+                Input::ProcessAttached { process, vm: vm_number, name, .. } => {
+                    let vm = vms.get(vm_number).map_or("host", String::as_str);
+                    let name = side.attached(format!("{vm}/{}", printable(name)), renamed);
                     names.insert(*process, name);
+                    vm_of.insert(*process, *vm_number);
                 }
                 Input::Call { process, request, call } => {
                     let name = names.get(process).map_or("?", String::as_str);
@@ -465,7 +548,34 @@ impl Side {
                     }
                 }
                 Input::Fault(fault) => side.disrupted(format!("fault: {fault}")),
-                _ => {}
+                Input::ProcessGone { process } => side.ends(&names, *process, false),
+                Input::VmDetached { vm } => {
+                    for (process, _) in vm_of.iter().filter(|(_, of)| *of == vm) {
+                        side.ends(&names, *process, true);
+                    }
+                }
+                Input::ProcessFrozen { process, frozen } => {
+                    let name = names.get(process).map_or("?", String::as_str);
+                    side.disrupted(format!("{name} {}", if *frozen { "frozen" } else { "thawed" }));
+                }
+                Input::VmPaused { vm, paused } => {
+                    let name = vms.get(vm).map_or("?", String::as_str);
+                    side.disrupted(format!("VM {name} {}", if *paused { "paused" } else { "resumed" }));
+                }
+                Input::VmAdapter { vm, adapter, added } => {
+                    let name = vms.get(vm).map_or("?", String::as_str);
+                    let what = if *added { "added to" } else { "removed from" };
+                    side.disrupted(format!("adapter {adapter} {what} VM {name}"));
+                }
+                // They differ between any two runs, or follow from calls.
+                Input::MemoryChanged { .. }
+                | Input::FenceMemoryAdded { .. }
+                | Input::FenceMemoryMapped { .. }
+                | Input::GuestFeatures { .. }
+                | Input::Deadline
+                | Input::SystemTime { .. }
+                | Input::DoorbellRung { .. }
+                | Input::NtHandleClosed { .. } => {}
             }
             effects.answers.iter().for_each(|answer| side.answered_late(answer));
             // Notes of no process are about adapters and engines. What follows the colon are counts.
@@ -476,6 +586,21 @@ impl Side {
                 side.woken(names.get(&woken.process).map_or("?", String::as_str), woken, now);
             }
         }
+    }
+
+    /// Adds a process. Returns its name with a number.
+    fn attached(&mut self, name: String, renamed: &BTreeMap<String, String>) -> String {
+        let number = self.namesakes.entry(name.clone()).or_default();
+        *number += 1;
+        let name = numbered(&name, *number);
+        let name = renamed.get(&name).cloned().unwrap_or(name);
+        self.processes.insert(name.clone(), ProcessSummary::default());
+        name
+    }
+
+    fn ends(&mut self, names: &BTreeMap<ProcessId, String>, process: ProcessId, with_vm: bool) {
+        let summary = names.get(&process).and_then(|name| self.processes.get_mut(name));
+        summary.into_iter().for_each(|summary| summary.ends(with_vm));
     }
 
     fn disrupted(&mut self, what: String) {
@@ -515,8 +640,14 @@ impl Side {
         answer: Option<&Answer>,
     ) -> Unanswered {
         *self.calls.entry(call.name().to_owned()).or_default() += 1;
+        self.last_call = sequence;
         let Side { processes, made, .. } = self;
         let summary = processes.entry(process.to_owned()).or_default();
+        summary.last_call = sequence;
+        if let Call::CancelWait { event } = call {
+            let waits = summary.waits.get_mut(event).into_iter().flatten();
+            waits.for_each(|wait| wait.is_cancelled = true);
+        }
         let (numbered, named) = (&mut summary.numbered, Vec::new());
         let mut replacing = Replacing { process, numbered, made, named, opens: false };
         let (call_hash, nameless_hash) = replacing.call_hashes(call);
@@ -527,7 +658,11 @@ impl Side {
             (call, answer)
             && is_registered(answer)
         {
-            summary.waits.entry(*event).or_default().push(WaitSummary { begin: now, end: None });
+            summary.waits.entry(*event).or_default().push(WaitSummary {
+                begin: now,
+                end: None,
+                is_cancelled: false,
+            });
         }
         Unanswered { process: process.to_owned(), at: summary.calls.len() - 1, named }
     }
@@ -590,86 +725,5 @@ fn words(
             effects.notes.iter().for_each(|note| text += &format!("\n      {note}"));
             *text_of(divergence) = text;
         }
-    }
-}
-
-impl fmt::Display for Diff {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Diff { steps, divergences, only, calls, disruptions, wakes, .. } = self;
-        let Diff { ended_otherwise, missing, extra, longer, stopped, .. } = self;
-        if self.is_same() {
-            writeln!(
-                f,
-                "the same, whatever their times: {} and {} steps, {} wake-ups",
-                steps.0, steps.1, wakes.0
-            )?;
-        }
-        for (at, divergence) in divergences.iter().enumerate() {
-            let Divergence { process, call, steps, same_call, words } = divergence;
-            let what = if *same_call { "got a different answer to" } else { "made a different" };
-            let first = if at == 0 { "first difference: " } else { "also: " };
-            writeln!(f, "{first}{process} {what} call {}", call + 1)?;
-            let step = |step: &Option<u64>| step.map_or(String::new(), |step| format!(" #{step}"));
-            writeln!(f, "  A{}: {}\n  B{}: {}", step(&steps.0), words.0, step(&steps.1), words.1)?;
-        }
-        only.0.iter().try_for_each(|name| writeln!(f, "only in A: {name}"))?;
-        only.1.iter().try_for_each(|name| writeln!(f, "only in B: {name}"))?;
-        for (name, one, other) in calls {
-            writeln!(f, "{name}: {one} calls in A, {other} in B")?;
-        }
-        for (what, one, other) in disruptions {
-            writeln!(f, "{what}: {one} times in A, {other} in B")?;
-        }
-        for EndedOtherwise { process, event, statuses: (one, other) } in ended_otherwise {
-            writeln!(f, "ended differently: {process} event {event}, {one} in A, {other} in B")?;
-        }
-        if wakes.0 != wakes.1 {
-            writeln!(f, "wake-ups: {} in A, {} in B", wakes.0, wakes.1)?;
-        }
-        missing.iter().try_for_each(|(name, event)| writeln!(f, "woken in A only: {name} event {event}"))?;
-        extra.iter().try_for_each(|(name, event)| writeln!(f, "woken in B only: {name} event {event}"))?;
-        for Longer { process, event, nanos } in longer {
-            let (one, other) = (duration(nanos.0), duration(nanos.1));
-            writeln!(f, "waited longer: {process} event {event}, {one} in A, {other} in B")?;
-        }
-        stopped.0.iter().try_for_each(|why| writeln!(f, "A is read only up to its damage: {why}"))?;
-        stopped.1.iter().try_for_each(|why| writeln!(f, "B is read only up to its damage: {why}"))
-    }
-}
-
-impl Diff {
-    /// The differences as JSON.
-    pub fn json(&self) -> Value {
-        let Diff { steps, divergences, only, calls, disruptions, wakes, .. } = self;
-        let Diff { ended_otherwise, missing, extra, longer, stopped, .. } = self;
-        let count = |(name, a, b): &(String, u64, u64)| json!({ "name": name, "a": a, "b": b });
-        let ended = |wait: &EndedOtherwise| {
-            let (a, b) = (wait.statuses.0.to_string(), wait.statuses.1.to_string());
-            json!({ "process": wait.process, "event": wait.event, "a": a, "b": b })
-        };
-        let divergence = |difference: &Divergence| {
-            json!({
-                "process": difference.process, "call": difference.call + 1, "answered": difference.same_call,
-                "a": { "sequence": difference.steps.0, "text": difference.words.0 },
-                "b": { "sequence": difference.steps.1, "text": difference.words.1 },
-            })
-        };
-        let wait = |(process, event): &(String, u64)| json!({ "process": process, "event": event });
-        let longer = longer.iter().map(|difference| {
-            json!({
-                "process": difference.process, "event": difference.event,
-                "a_ns": difference.nanos.0, "b_ns": difference.nanos.1,
-            })
-        });
-        json!({
-            "same": self.is_same(), "steps": steps, "only_a": only.0, "only_b": only.1, "wakes": wakes,
-            "divergences": divergences.iter().map(divergence).collect::<Vec<_>>(),
-            "calls": calls.iter().map(count).collect::<Vec<_>>(),
-            "disruptions": disruptions.iter().map(count).collect::<Vec<_>>(),
-            "ended_otherwise": ended_otherwise.iter().map(ended).collect::<Vec<_>>(),
-            "woken_a_only": missing.iter().map(wait).collect::<Vec<_>>(),
-            "woken_b_only": extra.iter().map(wait).collect::<Vec<_>>(),
-            "longer": longer.collect::<Vec<_>>(), "damage_a": stopped.0, "damage_b": stopped.1,
-        })
     }
 }
