@@ -21,7 +21,7 @@ use rustix::process::{Resource, getrlimit};
 
 use super::super::attach::{AttachError, Detach};
 use super::file::BackingFile;
-use super::{BackingProvider, Mapping, covered, detach_ignoring_errors, make_private, mappings, own_maps};
+use super::{BackingProvider, Mapping, OwnMaps, covered, detach_ignoring_errors, make_private};
 use crate::limits::{BACKING_FILES_MAX, BACKING_FILES_SHARE};
 
 /// The most calls between two requests about a piece that was in use.
@@ -66,11 +66,11 @@ impl BackingPiece {
     }
 
     /// Makes what has ended private, except where the program has unmapped, replaced or remapped any of it.
-    fn make_private(self, address: u64, maps: &[Mapping<'_>]) {
+    fn make_private(self, address: u64, maps: &[Mapping]) {
         // A second private mapping would undo what was stored since the first.
-        let is_there = |mapping: &Mapping<'_>| {
+        let is_there = |mapping: &Mapping| {
             mapping.is_of(self.inode)
-                && !mapping.is_private()
+                && !mapping.is_private
                 && mapping.offset + address == mapping.range.start
         };
         for range in disjoint(self.ended) {
@@ -167,14 +167,12 @@ impl Pieces {
 
     /// An allocation includes pages in this range.
     pub fn include(&mut self, range: &Range<u64>, allocation: Handle) {
-        for (address, piece) in self.by_address.range_mut(..range.end) {
-            if piece.end > range.start {
-                let pages = range.start.max(*address)..range.end.min(piece.end);
-                let known = piece.allocations.entry(allocation).or_insert_with(|| pages.clone());
-                *known = known.start.min(pages.start)..known.end.max(pages.end);
-                piece.ended.clear();
-                piece.in_use = None;
-            }
+        for (address, piece) in self.by_address.range_mut(self.first_in(range)..range.end) {
+            let pages = range.start.max(*address)..range.end.min(piece.end);
+            let known = piece.allocations.entry(allocation).or_insert_with(|| pages.clone());
+            *known = known.start.min(pages.start)..known.end.max(pages.end);
+            piece.ended.clear();
+            piece.in_use = None;
         }
     }
 
@@ -249,9 +247,13 @@ impl Pieces {
     }
 
     fn in_range(&self, range: &Range<u64>) -> impl Iterator<Item = (u64, &BackingPiece)> {
-        let start = range.start;
-        let before_end = self.by_address.range(..range.end);
-        before_end.filter(move |(_, piece)| piece.end > start).map(|(address, piece)| (*address, piece))
+        self.by_address.range(self.first_in(range)..range.end).map(|(address, piece)| (*address, piece))
+    }
+
+    /// Where the first piece begins that overlaps a range, or the range without one before it.
+    fn first_in(&self, range: &Range<u64>) -> u64 {
+        let before = self.by_address.range(..range.start).next_back();
+        before.filter(|(_, piece)| piece.end > range.start).map_or(range.start, |(address, _)| *address)
     }
 
     /// A range, with all of each piece that it overlaps.
@@ -267,7 +269,7 @@ impl Pieces {
         &mut self,
         backing_provider: &impl BackingProvider,
         range: &Range<u64>,
-        maps: &[Mapping<'_>],
+        maps: &[Mapping],
     ) {
         let is_replaced = |(address, piece): &(u64, &BackingPiece)| {
             let whole = *address..piece.end;
@@ -285,10 +287,13 @@ impl Pieces {
 /// Makes what has ended of detached pieces private memory of the program again. They are in the order of their addresses.
 fn make_pieces_private(mut detached: Vec<(u64, BackingPiece)>) {
     detached.retain(|(_, piece)| piece.file.is_some() && !piece.ended.is_empty());
-    let (Some((start, _)), Some((_, last))) = (detached.first(), detached.last()) else { return };
-    let all = *start..last.end;
-    // A program that has unmapped memory of a living allocation may have other memory there.
-    let Ok(text) = own_maps() else { return };
-    let maps = mappings(&text, &all);
-    detached.into_iter().for_each(|(address, piece)| piece.make_private(address, &maps));
+    if detached.is_empty() {
+        return;
+    }
+    let Ok(mut maps) = OwnMaps::open() else { return };
+    for (address, piece) in detached {
+        // A program that has unmapped memory of a living allocation may have other memory there.
+        let Ok(maps) = maps.of(&(address..piece.end)) else { return };
+        piece.make_private(address, &maps);
+    }
 }

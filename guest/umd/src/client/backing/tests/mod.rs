@@ -4,12 +4,14 @@ use std::fs::File;
 use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::FileExt;
 
+use proto::limits::BACKING_MEMFD;
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use rustix::mm::{mmap_anonymous, munmap};
 
 use super::pieces::PAUSE_MAX;
 use super::*;
 
+mod maps;
 mod private;
 
 /// Makes pages and keeps a copy of each descriptor, as the host does.
@@ -241,9 +243,8 @@ fn memory_in_use_stays_attached_until_the_host_detaches_it() {
 }
 
 /// Whether all of a range is mapped, and this is true of each mapping.
-fn is_mapped(range: Range<u64>, right: impl FnMut(&Mapping<'_>) -> bool) -> bool {
-    let text = own_maps().unwrap();
-    covered(&mappings(&text, &range), &range, right).is_ok()
+fn is_mapped(range: Range<u64>, right: impl FnMut(&Mapping) -> bool) -> bool {
+    covered(&OwnMaps::open().unwrap().of(&range).unwrap(), &range, right).is_ok()
 }
 
 /// As a program whose heap unmaps freed memory and maps other memory there, while the device still has work.
@@ -598,10 +599,8 @@ fn a_line_of_maps_is_read_with_and_without_a_name() {
     let mapping = Mapping::parse(line).unwrap();
     assert_eq!((mapping.range.clone(), mapping.offset), (0x7f00..0x7f40, 0x1000));
     assert!(mapping.is_of(2049) && !mapping.is_of(1));
-    assert!(mapping.is_writable() && !mapping.is_private());
+    assert!(mapping.is_writable() && !mapping.is_private);
     let mapping = Mapping::parse("7f00-7f40 r--p 00000000 00:00 0 ").unwrap();
-    assert!(
-        !mapping.is_backed() && !mapping.is_writable() && mapping.is_private() && mapping.name.is_empty()
-    );
+    assert!(!mapping.is_backed() && !mapping.is_writable() && mapping.is_private && mapping.name.is_empty());
     assert!(Mapping::parse("nonsense").is_none() && Mapping::parse("").is_none());
 }
