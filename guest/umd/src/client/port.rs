@@ -294,20 +294,24 @@ impl ProcessPort {
 
     /// These allocations, and those of the resource, are destroyed: their memory is detached.
     pub fn allocations_ended(&self, resource: Handle, allocations: &[Handle]) {
-        self.retain_backing(|allocation, of| {
-            !allocations.contains(&allocation) && (resource == Handle::NULL || of.resource != resource)
+        self.end_backing(|backing| {
+            let mut ended = match resource {
+                Handle::NULL => Vec::new(),
+                resource => backing.of(|parents| parents.resource == resource),
+            };
+            ended.extend(allocations);
+            backing.end(self, &ended);
         });
     }
 
-    /// Forgets the allocations for which `is_alive` is false. A forked child has none, and threads of its parent may hold the
-    /// lock.
-    fn retain_backing(&self, is_alive: impl FnMut(Handle, Parents) -> bool) {
+    /// A forked child has none, and threads of its parent may hold the lock.
+    fn end_backing(&self, end: impl FnOnce(&mut ProcessBacking)) {
         if self.channel.is_of_parent() {
             return;
         }
         let mut backing = lock(&self.backing);
         if !backing.is_empty() {
-            backing.retain(self, is_alive);
+            end(&mut backing);
         }
     }
 }
@@ -370,7 +374,7 @@ impl Port for ProcessPort {
     }
 
     fn devices_ended(&self, is_alive: impl Fn(Handle) -> bool) {
-        self.retain_backing(|_, of| is_alive(of.device));
+        self.end_backing(|backing| backing.end(self, &backing.of(|parents| !is_alive(parents.device))));
     }
 
     fn is_lost(&self) -> bool {

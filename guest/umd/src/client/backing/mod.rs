@@ -290,21 +290,22 @@ impl ProcessBacking {
         }
     }
 
-    /// Forgets allocations for which `is_alive` is false, and detaches memory that backs no other allocation.
-    pub fn retain(
-        &mut self,
-        backing_provider: &impl BackingProvider,
-        mut is_alive: impl FnMut(Handle, Parents) -> bool,
-    ) {
-        self.allocations.retain(|handle, of| {
-            let is_alive = is_alive(*handle, of.parents);
-            if let (false, AllocationMemory::Opened(Some(_))) = (is_alive, &of.memory) {
-                backing_provider.forget_shared(*handle);
+    /// Forgets these allocations, and detaches memory that backs no other allocation.
+    pub fn end(&mut self, backing_provider: &impl BackingProvider, allocations: &[Handle]) {
+        for allocation in allocations {
+            let ended = self.allocations.remove(allocation);
+            if let Some(AllocationMemory::Opened(Some(_))) = ended.map(|of| of.memory) {
+                backing_provider.forget_shared(*allocation);
             }
-            is_alive
-        });
-        self.pieces.retain_allocations(|allocation| self.allocations.contains_key(allocation));
+            self.pieces.end(*allocation);
+        }
         self.pieces.detach_unused(backing_provider, &NOTHING);
+    }
+
+    /// Allocations that belong to what this is true of.
+    pub fn of(&self, belongs: impl Fn(Parents) -> bool) -> Vec<Handle> {
+        let of_it = self.allocations.iter().filter(|(_, of)| belongs(of.parents));
+        of_it.map(|(allocation, _)| *allocation).collect()
     }
 
     /// Closes the files that are kept: the memory stays as it is.

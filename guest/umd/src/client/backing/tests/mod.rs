@@ -151,7 +151,7 @@ fn add(
 }
 
 fn end(backing: &mut ProcessBacking, broker: &Broker, allocation: u32) {
-    backing.retain(broker, |handle, _| handle != Handle(allocation));
+    backing.end(broker, &[Handle(allocation)]);
 }
 
 #[test]
@@ -194,9 +194,9 @@ fn a_device_and_a_resource_take_their_allocations_with_them() {
     backing.add(&broker, Parents { resource, ..OF_DEVICE }, Handle(1), memory.pages(0..1)).unwrap();
     backing.add(&broker, OF_DEVICE, Handle(2), memory.pages(1..2)).unwrap();
     backing.add(&broker, Parents { device: Handle(9), ..OF_DEVICE }, Handle(3), memory.pages(2..3)).unwrap();
-    backing.retain(&broker, |_, of| of.resource != resource);
+    backing.end(&broker, &backing.of(|parents| parents.resource == resource));
     assert_eq!(broker.pieces(&memory), [(1, 1), (2, 1)]);
-    backing.retain(&broker, |_, of| of.device != DEVICE);
+    backing.end(&broker, &backing.of(|parents| parents.device == DEVICE));
     assert_eq!(broker.pieces(&memory), [(2, 1)]);
 }
 
@@ -277,7 +277,7 @@ fn ended_in_use(broker: &Broker, memory: &Memory, pieces: u64) -> ProcessBacking
         add(&mut backing, broker, at as u32, page.clone()).unwrap();
         broker.in_use.borrow_mut().insert(page.start);
     }
-    backing.retain(broker, |_, _| false);
+    backing.end(broker, &backing.of(|_| true));
     assert_eq!(broker.detaches.get(), pieces as usize, "it asks for each at once");
     backing
 }
@@ -568,7 +568,7 @@ fn shared_memory_of_another_process_is_mapped_by_the_first_lock_until_its_end() 
     assert!(lock(&mut backing, &broker, 2).is_err());
     assert!(!backing.unlock(DEVICE, Handle(2)));
     assert_eq!(broker.asked.take().last().unwrap(), "end of 0x2");
-    backing.retain(&broker, |allocation, _| allocation != Handle(1));
+    end(&mut backing, &broker, 1);
     assert_eq!(broker.asked.take(), ["end of 0x1"]);
     assert!(!covered_by_backing(first));
     // Memory of a process is where it was.

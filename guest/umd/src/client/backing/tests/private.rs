@@ -152,7 +152,7 @@ fn a_number_that_the_program_has_closed_or_used_is_neither_mapped_nor_closed() {
         libc::close(closed);
         assert_eq!(libc::dup2(other.as_raw_fd(), used), used);
     }
-    backing.retain(&broker, |_, _| false);
+    backing.end(&broker, &backing.of(|_| true));
     assert!(is_shared(&memory, 0) && is_shared(&memory, 2));
     assert_eq!(memory.get(2 * PAGE_BYTES + 5), ((2 * PAGE_BYTES + 5) % 253) as u8);
     // SAFETY: the number of this test.
@@ -168,7 +168,7 @@ fn so_many_files_are_kept_and_no_more() {
         for at in 0..pieces {
             add(&mut backing, &broker, at as u32, memory.pages(2 * at..2 * at + 1)).unwrap();
         }
-        backing.retain(&broker, |_, _| false);
+        backing.end(&broker, &backing.of(|_| true));
         assert_eq!((0..pieces).filter(|at| is_shared(&memory, 2 * at)).count(), 2);
     }
     add(&mut backing, &broker, 1, memory.pages(0..1)).unwrap();
@@ -218,7 +218,7 @@ fn all_that_one_call_ends_is_private_then() {
         add(&mut backing, &broker, allocation, memory.pages(pages)).unwrap();
     }
     end(&mut backing, &broker, 1);
-    backing.retain(&broker, |_, _| false);
+    backing.end(&broker, &backing.of(|_| true));
     assert_eq!(shared(&memory, 4), []);
     assert_eq!(disjoint(vec![4..6, 0..2, 1..3, 1..2, 3..4, 8..9]), [0..6, 8..9], "each page once");
 }
