@@ -19,6 +19,8 @@ pub const SESSION_DESCRIPTORS_MAX: usize = 256;
 /// program may have: memory of a piece without one stays shared with later children.
 pub const BACKING_FILES_MAX: usize = 256;
 pub const BACKING_FILES_SHARE: u64 = 8;
+/// The part of the program's descriptors that pending waits and signals with an event leave free, once they keep as many.
+pub const EVENTS_SHARE: u64 = 8;
 /// Areas of rings that a child must not miss: two for each session that the process has.
 pub const RING_AREAS_MAX: usize = 128;
 /// How long a thread that makes a descriptor waits for a fork to be over: most forks take less.
