@@ -87,12 +87,13 @@ impl ProcessPort {
     }
 
     /// Returns once every event is set that the host signaled before the data that this process has read of its stream.
-    pub fn drain_event_channels(&self) {
+    pub fn settle_events(&self) {
         let has_registered_events = !lock(&self.registered).is_empty();
         if has_registered_events && !self.channel.is_lost() {
             // A broker that does not answer is gone, and so is the session.
             let _ = self.ask(Broker::drain_event_channels);
         }
+        self.channel.settle();
     }
 
     /// Asks the broker, and again if the host was killed before it answered and has restarted.
