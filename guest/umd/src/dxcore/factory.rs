@@ -8,7 +8,10 @@ use d3dkmt::Luid;
 use super::adapter::Adapter;
 use super::list::give_list;
 use super::notification::{self, Callback};
-use super::{E_FAIL, E_INVALIDARG, E_POINTER, Guid, Hresult, S_OK, attached, clear, give, guarded, present};
+use super::{
+    E_FAIL, E_INVALIDARG, E_OUTOFMEMORY, E_POINTER, Guid, Hresult, S_OK, attached, clear, give, guarded,
+    present,
+};
 use abi::CValue;
 use abi::types::LUID;
 
@@ -104,14 +107,10 @@ extern "C" fn get_adapter_by_luid(
         }
         // SAFETY: not NULL; the C contract says that it points to a LUID.
         let luid = Luid::from_c(unsafe { luid.read_unaligned() });
-        let found = |session| {
-            let wanted = present(session).into_iter().find(|(one, _)| *one == luid)?;
-            Adapter::of(session, wanted)
-        };
-        match attached().and_then(found) {
-            Some(adapter) => adapter.give(interface, out),
-            None => E_INVALIDARG,
-        }
+        let Some(present) = present() else { return E_OUTOFMEMORY };
+        let wanted = present.into_iter().find(|(one, _)| *one == luid);
+        let adapter = wanted.and_then(|wanted| Adapter::of(attached()?, wanted));
+        adapter.map_or(E_INVALIDARG, |adapter| adapter.give(interface, out))
     })
 }
 

@@ -7,8 +7,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::adapter::Adapter;
 use super::{
-    DXGI_ERROR_DEVICE_REMOVED, E_FAIL, E_INVALIDARG, E_POINTER, Guid, Hresult, S_OK, attached, clear,
-    factory, give, guarded, present,
+    DXGI_ERROR_DEVICE_REMOVED, E_FAIL, E_INVALIDARG, E_OUTOFMEMORY, E_POINTER, Guid, Hresult, S_OK, attached,
+    clear, factory, give, guarded, present,
 };
 
 const IID: Guid = Guid(0x526c_7776, 0x40e9, 0x459b, [0xb7, 0x11, 0xf3, 0x2a, 0xd7, 0x6d, 0xfc, 0x28]);
@@ -57,16 +57,21 @@ static VTABLE: Vtable = Vtable {
     is_adapter_preference_supported,
 };
 
-/// The adapters that are present and have all attributes.
-fn matching(filter: &[Guid]) -> Vec<&'static Adapter> {
-    let Some(session) = attached() else { return Vec::new() };
-    let adapters = present(session).into_iter().filter_map(|wanted| Adapter::of(session, wanted));
-    adapters.filter(|one| filter.iter().all(|wanted| one.properties.has_attribute(*wanted))).collect()
+/// The adapters that are present and have all attributes. `None`: the host does not say.
+fn matching(filter: &[Guid]) -> Option<Vec<&'static Adapter>> {
+    let present = present()?;
+    let Some(session) = attached() else { return Some(Vec::new()) };
+    let adapters = present.into_iter().filter_map(|wanted| Adapter::of(session, wanted));
+    Some(adapters.filter(|one| filter.iter().all(|wanted| one.properties.has_attribute(*wanted))).collect())
 }
 
 /// Gives a caller a new list.
 pub(super) fn give_list(filter: Vec<Guid>, interface: *const Guid, out: *mut *const c_void) -> Hresult {
-    let adapters = Mutex::new(matching(&filter));
+    let Some(adapters) = matching(&filter) else {
+        clear(out);
+        return E_OUTOFMEMORY;
+    };
+    let adapters = Mutex::new(adapters);
     let (references, is_stale) = (AtomicU32::new(0), AtomicBool::new(false));
     let list = Box::new(List { vtable: &VTABLE, references, filter, adapters, is_stale });
     let given = give(&raw const *list, IID, interface, out, || list.references.store(1, Ordering::Relaxed));
@@ -140,7 +145,8 @@ pub(super) fn is_list_stale(list: &List) -> bool {
         adapters.sort_unstable();
         adapters
     };
-    let is_stale = || sorted(matching(&list.filter)) != sorted(list.adapters().clone());
+    let is_stale =
+        || matching(&list.filter).is_some_and(|now| sorted(now) != sorted(list.adapters().clone()));
     if !list.is_stale.load(Ordering::Relaxed) && is_stale() {
         list.is_stale.store(true, Ordering::Relaxed);
     }
