@@ -161,9 +161,13 @@ impl ProcessPort {
 }
 
 impl ProcessPort {
-    /// Registers a callback; returns its handle.
-    pub fn register_notification(&self, notification: Notification) -> Result<usize, NtStatus> {
-        lock(&self.notifications).register(notification)
+    /// Registers a callback for a device, or for NULL; returns its handle.
+    pub fn register_notification(
+        &self,
+        device: Handle,
+        notification: Notification,
+    ) -> Result<usize, NtStatus> {
+        lock(&self.notifications).register(device, notification)
     }
 
     /// Removes the first callback that this is true of, by handle and notification.
@@ -376,6 +380,9 @@ impl Port for ProcessPort {
 
     fn devices_ended(&self, is_alive: impl Fn(Handle) -> bool) {
         self.end_backing(|backing| backing.end(self, &backing.of(|parents| !is_alive(parents.device))));
+        if !self.channel.is_of_parent() {
+            lock(&self.notifications).devices_ended(is_alive);
+        }
     }
 
     fn is_lost(&self) -> bool {
