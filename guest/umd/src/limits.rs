@@ -11,7 +11,8 @@ pub const READ_BYTES: usize = 4096;
 /// Write buffer kept between two frames: enough for any frame. Allocating and freeing it each time would take longer
 /// than the rest of a big escape.
 pub const WRITE_BUFFER_KEPT_BYTES: usize = FRAME_BYTES_MAX + 16;
-/// How long attaching may take (the broker's answer, then the host's Welcome).
+/// How long attaching may take (the broker's answer, then the host's Welcome). As long as a restarted daemon awaits
+/// the processes of before, by default; until then it answers no new one.
 pub const ATTACH_SECONDS_MAX: u64 = 30;
 /// Descriptors that a fork must not leave open in the child: up to three for each session that the process has or had.
 pub const SESSION_DESCRIPTORS_MAX: usize = 256;
