@@ -35,6 +35,8 @@ pub const RECEIVED_REPORTED_EVERY: u64 = 64;
 pub const WOKEN_REPORTED_MAX: usize = 256;
 /// Callbacks that a process may have registered.
 pub const NOTIFICATIONS_MAX: usize = 1024;
+/// How long a thread sleeps until it asks again what the host did not say.
+pub const NOTIFICATIONS_RETRIED_AFTER: Duration = Duration::from_secs(1);
 /// Stack of the thread that calls back for DXCore: callbacks are the program's code.
 pub const NOTIFICATION_STACK_BYTES: usize = 2 * 1024 * 1024;
 /// Stack of the helper thread that delivers asynchronous events.

@@ -11,6 +11,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 
 use ::client::{EventError, RegisteredEvent};
 use rustix::event::{PollFd, PollFlags, Timespec};
@@ -137,10 +138,14 @@ impl Event {
         Ok(Event(Arc::new(Kept::new(above))))
     }
 
-    /// Blocks until it is set, and clears it.
-    pub fn wait(&self) -> std::io::Result<()> {
-        let mut count = [0; 8];
-        rustix::io::retry_on_intr(|| rustix::io::read(self.as_fd(), &mut count))?;
+    /// Blocks until it is set, and clears it, or until the time is over. One thread waits.
+    pub fn wait(&self, timeout: Option<Duration>) -> std::io::Result<()> {
+        let mut ready = [PollFd::from_borrowed_fd(self.as_fd(), PollFlags::IN)];
+        let timeout = timeout.map(|timeout| Timespec::try_from(timeout).expect("no longer than a limit"));
+        let is_set = rustix::io::retry_on_intr(|| rustix::event::poll(&mut ready, timeout.as_ref()))? > 0;
+        if is_set {
+            rustix::io::retry_on_intr(|| rustix::io::read(self.as_fd(), &mut [0; 8]))?;
+        }
         Ok(())
     }
 

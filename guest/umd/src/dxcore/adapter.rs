@@ -93,9 +93,9 @@ pub(super) fn of_pointer(pointer: *const c_void) -> Option<&'static Adapter> {
 
 impl Adapter {
     /// The object of an adapter that is present, made now if it is new.
-    pub fn of(session: &Session, wanted: Present) -> Option<&'static Adapter> {
+    pub fn of(session: &Session, wanted: Present) -> Result<&'static Adapter, NtStatus> {
         if let Some(adapter) = known(newest(), wanted) {
-            return Some(adapter);
+            return Ok(adapter);
         }
         let (luid, arrival) = wanted;
         let properties = Properties::read(session, luid)?;
@@ -107,14 +107,14 @@ impl Adapter {
             let before = newest();
             if let Some(adapter) = known(before, wanted) {
                 // Another thread was first.
-                return Some(adapter);
+                return Ok(adapter);
             }
             made.next = before;
             let expected = before.map_or(null_mut(), |before| std::ptr::from_ref(before).cast_mut());
             let object = Box::into_raw(made);
             if NEWEST.compare_exchange(expected, object, Ordering::AcqRel, Ordering::Acquire).is_ok() {
                 // SAFETY: published, and from here on never changed or freed.
-                return Some(unsafe { &*object });
+                return Ok(unsafe { &*object });
             }
             // SAFETY: made by `Box::into_raw` above, and not published.
             made = unsafe { Box::from_raw(object) };
@@ -125,13 +125,16 @@ impl Adapter {
         give(self, IID, interface, out, || _ = self.references.fetch_add(1, Ordering::Relaxed))
     }
 
-    /// Whether the process has the adapter, of this arrival; or had it, if the host does not say.
+    /// Whether the process has the adapter, of this arrival. `None`: the host does not say.
+    pub fn presence(&self) -> Option<bool> {
+        let is_present = present()?.contains(&(self.properties.luid, self.arrival));
+        self.was_present.store(is_present, Ordering::Relaxed);
+        Some(is_present)
+    }
+
+    /// The same, or what was true last.
     pub fn is_present(&self) -> bool {
-        if let Some(present) = present() {
-            let is_present = present.contains(&(self.properties.luid, self.arrival));
-            self.was_present.store(is_present, Ordering::Relaxed);
-        }
-        self.was_present.load(Ordering::Relaxed)
+        self.presence().unwrap_or_else(|| self.was_present.load(Ordering::Relaxed))
     }
 }
 
@@ -242,7 +245,7 @@ fn budget(luid: Luid, node: u32, segment_group: u32) -> Result<Vec<u8>, Hresult>
     let found = memory_budget(session, adapter, segment_group, node);
     block_on(session.close_adapter(adapter));
     let MemoryBudget { budget, current_usage, available_for_reservation, current_reservation } =
-        found.ok_or(E_INVALIDARG)?;
+        found.map_err(|_| E_INVALIDARG)?;
     let words = [budget, current_usage, available_for_reservation, current_reservation];
     Ok(words.iter().flat_map(|word| word.to_le_bytes()).collect())
 }

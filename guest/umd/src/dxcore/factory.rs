@@ -3,7 +3,7 @@
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use d3dkmt::Luid;
+use d3dkmt::{Luid, NtStatus};
 
 use super::adapter::Adapter;
 use super::list::give_list;
@@ -109,8 +109,11 @@ extern "C" fn get_adapter_by_luid(
         let luid = Luid::from_c(unsafe { luid.read_unaligned() });
         let Some(present) = present() else { return E_OUTOFMEMORY };
         let wanted = present.into_iter().find(|(one, _)| *one == luid);
-        let adapter = wanted.and_then(|wanted| Adapter::of(attached()?, wanted));
-        adapter.map_or(E_INVALIDARG, |adapter| adapter.give(interface, out))
+        match attached().zip(wanted).map(|(session, wanted)| Adapter::of(session, wanted)) {
+            Some(Ok(adapter)) => adapter.give(interface, out),
+            Some(Err(NtStatus::NO_MEMORY)) => E_OUTOFMEMORY,
+            Some(Err(_)) | None => E_INVALIDARG,
+        }
     })
 }
 

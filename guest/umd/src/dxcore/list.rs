@@ -5,6 +5,8 @@ use std::ffi::c_void;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use d3dkmt::NtStatus;
+
 use super::adapter::Adapter;
 use super::{
     DXGI_ERROR_DEVICE_REMOVED, E_FAIL, E_INVALIDARG, E_OUTOFMEMORY, E_POINTER, Guid, Hresult, S_OK, attached,
@@ -61,8 +63,17 @@ static VTABLE: Vtable = Vtable {
 fn matching(filter: &[Guid]) -> Option<Vec<&'static Adapter>> {
     let present = present()?;
     let Some(session) = attached() else { return Some(Vec::new()) };
-    let adapters = present.into_iter().filter_map(|wanted| Adapter::of(session, wanted));
-    Some(adapters.filter(|one| filter.iter().all(|wanted| one.properties.has_attribute(*wanted))).collect())
+    let mut adapters = Vec::new();
+    for wanted in present {
+        match Adapter::of(session, wanted) {
+            Ok(adapter) => adapters.push(adapter),
+            Err(NtStatus::NO_MEMORY) => return None,
+            // It has left meanwhile.
+            Err(_) => {}
+        }
+    }
+    adapters.retain(|one| filter.iter().all(|wanted| one.properties.has_attribute(*wanted)));
+    Some(adapters)
 }
 
 /// Gives a caller a new list.
@@ -133,10 +144,14 @@ extern "C" fn get_adapter_count(this: This) -> u32 {
 
 /// Once stale, a list stays so.
 extern "C" fn is_stale(this: This) -> bool {
-    guarded(true, || is_list_stale(object(this)))
+    guarded(true, || staleness(object(this)).unwrap_or(false))
 }
 
-pub(super) fn is_list_stale(list: &List) -> bool {
+/// Whether the list is stale. `None`: the host does not say.
+pub(super) fn staleness(list: &List) -> Option<bool> {
+    if list.is_stale.load(Ordering::Relaxed) {
+        return Some(true);
+    }
     let sorted = |adapters: Vec<&'static Adapter>| {
         let mut adapters: Vec<_> = adapters
             .iter()
@@ -145,12 +160,9 @@ pub(super) fn is_list_stale(list: &List) -> bool {
         adapters.sort_unstable();
         adapters
     };
-    let is_stale =
-        || matching(&list.filter).is_some_and(|now| sorted(now) != sorted(list.adapters().clone()));
-    if !list.is_stale.load(Ordering::Relaxed) && is_stale() {
-        list.is_stale.store(true, Ordering::Relaxed);
-    }
-    list.is_stale.load(Ordering::Relaxed)
+    let is_stale = sorted(matching(&list.filter)?) != sorted(list.adapters().clone());
+    // Another thread may have found that it is.
+    Some(list.is_stale.fetch_or(is_stale, Ordering::Relaxed) || is_stale)
 }
 
 /// A list with a reference of the library's own.
