@@ -315,6 +315,18 @@ static void notifications(void)
     for (int i = 0; i < MOST; i++)
         EXPECT(D3DKMTUnregisterTrimNotification(&(D3DKMT_UNREGISTERTRIMNOTIFICATION){registered[i], NULL}),
                STATUS_SUCCESS);
+
+    /* A registration ends with its device. */
+    trim.AdapterLuid = (LUID){0};
+    trim.hDevice = create_device(adapter);
+    for (int i = 0; i < MOST; i++)
+        EXPECT(D3DKMTRegisterTrimNotification(&trim), STATUS_SUCCESS);
+    destroy_device(trim.hDevice);
+    EXPECT(D3DKMTUnregisterTrimNotification(&(D3DKMT_UNREGISTERTRIMNOTIFICATION){trim.Handle, NULL}),
+           STATUS_INVALID_PARAMETER);
+    trim.hDevice = device;
+    EXPECT(D3DKMTRegisterTrimNotification(&trim), STATUS_SUCCESS);
+    EXPECT(D3DKMTUnregisterTrimNotification(&(D3DKMT_UNREGISTERTRIMNOTIFICATION){trim.Handle, NULL}), STATUS_SUCCESS);
     printf("registered up to the limit, and not\n");
 }
 

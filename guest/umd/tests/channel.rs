@@ -14,6 +14,8 @@ use dxcore::client::{CallerEvent, CreatedFence, EventError, Parents, Session, bl
 use host::event::{is_set, new_event, taken};
 use host::{DEVICE, Peer, connect, connect_with_fences, create_fence, created, fence_handle, welcome};
 use proto::attach::broker_request::Body;
+use proto::convert::wake_to_frame;
+use proto::frame::append;
 use rustix::event::{EventfdFlags, eventfd};
 
 fn state_of(session: &Session, device: Handle) -> (NtStatus, Reply) {
@@ -130,7 +132,7 @@ fn a_blocked_leader_delivers_the_answers_of_others() {
 fn an_event_is_set_once_though_the_caller_closed_it_and_nobody_waits() {
     covers!("W-107", "EVT-026", "FEN-028");
     let (session, mut peer, fences) = connect_with_fences(welcome(), &[0]);
-    for _ in 0..20 {
+    for _ in 0..10 {
         let (event, caller) = callers_event();
         let watched = event.try_clone().unwrap();
         let (guest, fence) = (session.clone(), fences[0].clone());
@@ -368,4 +370,40 @@ fn backing_pages_whose_descriptor_is_lost_are_detached() {
     assert!(matches!(peer.serve_broker("").0, Body::AttachBacking(_)));
     assert_eq!(peer.serve_broker("").0, Body::DetachBacking(address));
     assert_eq!(attaching.join().unwrap(), Err(NtStatus::NO_MEMORY));
+}
+
+#[test]
+fn events_whose_wakes_another_thread_has_read_are_set_once_they_are_settled() {
+    const EVENTS: usize = 150;
+    let (session, mut host, fences) = connect_with_fences(welcome(), &[0]);
+    for _ in 0..10 {
+        let (events, mut wakes) = (Vec::from_iter((0..EVENTS).map(|_| new_event())), Vec::new());
+        for event in &events {
+            let caller = CallerEvent::from_handle(event.as_raw_fd() as u64).unwrap();
+            thread::scope(|scope| {
+                let waiting = scope.spawn(|| wait_for(&session, &fences[0], 1, Some(caller)));
+                let (request, name) = host.wait_call();
+                host.answer_wait(request, WaitOutcome::Registered);
+                append(&wake_to_frame(name, NtStatus::SUCCESS), &mut wakes);
+                assert_eq!(waiting.join().unwrap(), NtStatus::SUCCESS);
+            });
+        }
+        thread::scope(|scope| {
+            let reading = scope.spawn(|| wait_for(&session, &fences[0], 1, None));
+            let (request, name) = host.wait_call();
+            host.answer_wait(request, WaitOutcome::Registered);
+            let (host, wakes) = (&mut host, &wakes);
+            let sending = scope.spawn(move || {
+                host.raw(wakes);
+                host
+            });
+            // One read brings all wakes.
+            while !is_set(&events[0]) {}
+            session.port().settle_events();
+            // The last one is set last.
+            let set = events.iter().rev().filter(|event| is_set(event)).count();
+            sending.join().unwrap().wake(name, NtStatus::SUCCESS);
+            assert_eq!((reading.join().unwrap(), set), (NtStatus::SUCCESS, EVENTS));
+        });
+    }
 }

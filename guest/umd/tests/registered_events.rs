@@ -93,7 +93,7 @@ fn a_refused_event_comes_by_the_stream_and_is_not_requested_again() {
     answer_destroy(&mut host, object);
     assert_eq!(destroying.join().unwrap(), NtStatus::SUCCESS);
     // Without a registered event there is nothing to settle.
-    session.port().drain_event_channels();
+    session.port().settle_events();
 }
 
 #[test]
@@ -142,7 +142,7 @@ fn settling_asks_the_broker_while_it_keeps_anything() {
     answer_create(&mut host, NtStatus::SUCCESS, Handle::local(7, 1));
     creating.join().unwrap().unwrap();
     let guest = session.clone();
-    let settling = thread::spawn(move || guest.port().drain_event_channels());
+    let settling = thread::spawn(move || guest.port().settle_events());
     assert_eq!(host.serve_broker("").0, Body::Settle(true));
     settling.join().unwrap();
 }

@@ -101,13 +101,14 @@ pub(super) fn enum_processes(session: &Session, arguments: &mut D3DKMT_ENUMPROCE
 
 fn register(
     session: &Session,
+    device: D3DKMT_HANDLE,
     callback: *const c_void,
     kind: fn(usize) -> Notification,
 ) -> Result<*mut c_void, NtStatus> {
     if callback.is_null() {
         return Err(NtStatus::INVALID_PARAMETER);
     }
-    let handle = session.port().register_notification(kind(callback.addr()))?;
+    let handle = session.port().register_notification(Handle(device), kind(callback.addr()))?;
     Ok(without_provenance_mut(handle))
 }
 
@@ -120,7 +121,7 @@ pub(super) fn register_trim_notification(
         0 => require_adapter(session, arguments.AdapterLuid)?,
         device => require_device(session, device)?,
     }
-    arguments.Handle = register(session, arguments.callback, Notification::Trim)?;
+    arguments.Handle = register(session, arguments.hDevice, arguments.callback, Notification::Trim)?;
     Ok(NtStatus::SUCCESS)
 }
 
@@ -143,7 +144,7 @@ pub(super) fn register_budget_change_notification(
     arguments: &mut D3DKMT_REGISTERBUDGETCHANGENOTIFICATION,
 ) -> ThunkResult {
     require_device(session, arguments.hDevice)?;
-    arguments.Handle = register(session, arguments.callback, Notification::BudgetChange)?;
+    arguments.Handle = register(session, arguments.hDevice, arguments.callback, Notification::BudgetChange)?;
     Ok(NtStatus::SUCCESS)
 }
 

@@ -51,7 +51,10 @@ pub enum AttachError {
     DescriptorTaken,
     #[error("the broker closed the connection without a reply")]
     Closed,
-    #[error("the broker did not answer within {ATTACH_SECONDS_MAX} seconds")]
+    #[error(
+        "the broker did not answer within {ATTACH_SECONDS_MAX} seconds: it hangs, or its daemon was restarted and still awaits \
+         processes of before (see its log and --resume-within); start the program again then"
+    )]
     TimedOut,
     #[error(transparent)]
     Memory(#[from] MemoryError),

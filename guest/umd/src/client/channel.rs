@@ -53,6 +53,10 @@ pub(super) struct Reception {
     pub pending_calls: PendingCalls<Event, Parker>,
     /// A thread reads the stream.
     pub leading: bool,
+    /// That thread may have events to set.
+    pub delivering: bool,
+    /// Threads that wait until it has set them.
+    pub settling: Vec<Parker>,
     /// Threads that wait until the leader leaves or dispatches their messages.
     pub followers: Vec<Parker>,
     /// The helper's watch is switched on.

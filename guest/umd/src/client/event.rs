@@ -10,12 +10,17 @@ use std::io::Write as _;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 
 use ::client::{EventError, RegisteredEvent};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
+use rustix::process::{Resource, getrlimit};
 
 use crate::fork::ABOVE_STANDARD_STREAMS;
+use crate::limits::EVENTS_SHARE;
+use crate::notice::print;
 
 /// A duplicate of a caller's event, for one call.
 #[derive(Debug)]
@@ -52,7 +57,7 @@ impl CallerEvent {
     /// The event for use after the call.
     pub fn keep(self) -> Result<Event, EventError> {
         match is_eventfd(self.0.as_fd()) {
-            true => Ok(Event(Arc::new(self.0))),
+            true => Ok(Event(Arc::new(Kept::new(self.0)))),
             false => Err(EventError::NotAnEvent),
         }
     }
@@ -65,14 +70,53 @@ impl ::client::CallerEvent for CallerEvent {
         CallerEvent::set(self)
     }
 
+    /// For a wait or a signal, which may stay pending when the program no longer cares.
     fn keep(self) -> Result<Event, EventError> {
-        CallerEvent::keep(self)
+        let takes_the_reserve = takes_the_reserve(self.0.as_raw_fd());
+        let event = CallerEvent::keep(self)?;
+        if takes_the_reserve { Err(EventError::NoDescriptor) } else { Ok(event) }
     }
+}
+
+/// Descriptors that events have after their calls.
+static KEPT: AtomicU64 = AtomicU64::new(0);
+
+/// A descriptor that counts.
+#[derive(Debug)]
+struct Kept(OwnedFd);
+
+impl Kept {
+    fn new(event: OwnedFd) -> Kept {
+        KEPT.fetch_add(1, Ordering::Relaxed);
+        Kept(event)
+    }
+}
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        KEPT.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Whether a descriptor of this number is to stay free for the program. A client polls its event for a while, closes it and
+/// waits again: its waits stay pending and keep one descriptor each. The lowest free number says that all below are used.
+fn takes_the_reserve(number: RawFd) -> bool {
+    static SAID: AtomicBool = AtomicBool::new(false);
+    let Some(limit) = getrlimit(Resource::Nofile).current else { return false };
+    let (share, kept) = (limit / EVENTS_SHARE, KEPT.load(Ordering::Relaxed));
+    let takes = kept > share && number as u64 >= limit - share;
+    if takes && !SAID.swap(true, Ordering::Relaxed) {
+        print(format_args!(
+            "waits with an event are refused: {kept} events of calls that are pending keep a descriptor each, of the {limit} \
+             that the program may have (ulimit -n), and the rest is left to the program"
+        ));
+    }
+    takes
 }
 
 /// A duplicate of a caller's event.
 #[derive(Clone, Debug)]
-pub struct Event(Arc<OwnedFd>);
+pub struct Event(Arc<Kept>);
 
 impl RegisteredEvent for Event {
     fn set(&self) {
@@ -82,7 +126,7 @@ impl RegisteredEvent for Event {
 
 impl AsFd for Event {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
+        self.0.0.as_fd()
     }
 }
 
@@ -91,20 +135,24 @@ impl Event {
     pub fn new() -> std::io::Result<Event> {
         let event = rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC)?;
         let above = rustix::io::fcntl_dupfd_cloexec(&event, ABOVE_STANDARD_STREAMS)?;
-        Ok(Event(Arc::new(above)))
+        Ok(Event(Arc::new(Kept::new(above))))
     }
 
-    /// Blocks until it is set, and clears it.
-    pub fn wait(&self) -> std::io::Result<()> {
-        let mut count = [0; 8];
-        rustix::io::retry_on_intr(|| rustix::io::read(self.0.as_fd(), &mut count))?;
+    /// Blocks until it is set, and clears it, or until the time is over. One thread waits.
+    pub fn wait(&self, timeout: Option<Duration>) -> std::io::Result<()> {
+        let mut ready = [PollFd::from_borrowed_fd(self.as_fd(), PollFlags::IN)];
+        let timeout = timeout.map(|timeout| Timespec::try_from(timeout).expect("no longer than a limit"));
+        let is_set = rustix::io::retry_on_intr(|| rustix::event::poll(&mut ready, timeout.as_ref()))? > 0;
+        if is_set {
+            rustix::io::retry_on_intr(|| rustix::io::read(self.as_fd(), &mut [0; 8]))?;
+        }
         Ok(())
     }
 
     /// Sets it unless its number is of another file. A program that closes descriptors which it has not opened loses the
     /// session by that: if `taken`, it may close this one, and use its number, at any time, so the number is left to it.
     pub fn set_at_loss(self, taken: bool) {
-        let is_own = is_anonymous(self.0.as_fd());
+        let is_own = is_anonymous(self.as_fd());
         if is_own {
             self.set();
         }
@@ -115,7 +163,7 @@ impl Event {
 
     pub fn set(&self) {
         // It was checked to be an eventfd when it was duplicated.
-        let _ = set(self.0.as_fd());
+        let _ = set(self.as_fd());
     }
 }
 

@@ -87,12 +87,13 @@ impl ProcessPort {
     }
 
     /// Returns once every event is set that the host signaled before the data that this process has read of its stream.
-    pub fn drain_event_channels(&self) {
+    pub fn settle_events(&self) {
         let has_registered_events = !lock(&self.registered).is_empty();
         if has_registered_events && !self.channel.is_lost() {
             // A broker that does not answer is gone, and so is the session.
             let _ = self.ask(Broker::drain_event_channels);
         }
+        self.channel.settle();
     }
 
     /// Asks the broker, and again if the host was killed before it answered and has restarted.
@@ -160,9 +161,13 @@ impl ProcessPort {
 }
 
 impl ProcessPort {
-    /// Registers a callback; returns its handle.
-    pub fn register_notification(&self, notification: Notification) -> Result<usize, NtStatus> {
-        lock(&self.notifications).register(notification)
+    /// Registers a callback for a device, or for NULL; returns its handle.
+    pub fn register_notification(
+        &self,
+        device: Handle,
+        notification: Notification,
+    ) -> Result<usize, NtStatus> {
+        lock(&self.notifications).register(device, notification)
     }
 
     /// Removes the first callback that this is true of, by handle and notification.
@@ -294,20 +299,24 @@ impl ProcessPort {
 
     /// These allocations, and those of the resource, are destroyed: their memory is detached.
     pub fn allocations_ended(&self, resource: Handle, allocations: &[Handle]) {
-        self.retain_backing(|allocation, of| {
-            !allocations.contains(&allocation) && (resource == Handle::NULL || of.resource != resource)
+        self.end_backing(|backing| {
+            let mut ended = match resource {
+                Handle::NULL => Vec::new(),
+                resource => backing.of(|parents| parents.resource == resource),
+            };
+            ended.extend(allocations);
+            backing.end(self, &ended);
         });
     }
 
-    /// Forgets the allocations for which `is_alive` is false. A forked child has none, and threads of its parent may hold the
-    /// lock.
-    fn retain_backing(&self, is_alive: impl FnMut(Handle, Parents) -> bool) {
+    /// A forked child has none, and threads of its parent may hold the lock.
+    fn end_backing(&self, end: impl FnOnce(&mut ProcessBacking)) {
         if self.channel.is_of_parent() {
             return;
         }
         let mut backing = lock(&self.backing);
         if !backing.is_empty() {
-            backing.retain(self, is_alive);
+            end(&mut backing);
         }
     }
 }
@@ -370,7 +379,10 @@ impl Port for ProcessPort {
     }
 
     fn devices_ended(&self, is_alive: impl Fn(Handle) -> bool) {
-        self.retain_backing(|_, of| is_alive(of.device));
+        self.end_backing(|backing| backing.end(self, &backing.of(|parents| !is_alive(parents.device))));
+        if !self.channel.is_of_parent() {
+            lock(&self.notifications).devices_ended(is_alive);
+        }
     }
 
     fn is_lost(&self) -> bool {

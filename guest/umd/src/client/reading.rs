@@ -173,9 +173,35 @@ impl Channel {
         }
         drop(reception);
         self.read_once(flags);
-        reception = self.lock_reception()?;
-        reception.leading = false;
-        Some(reception)
+        self.release_role()
+    }
+
+    /// `None` in a forked child.
+    fn release_role(&self) -> Option<MutexGuard<'_, Reception>> {
+        let mut reception = self.lock_reception()?;
+        (reception.leading, reception.delivering) = (false, false);
+        if reception.settling.is_empty() {
+            return Some(reception);
+        }
+        let settling = std::mem::take(&mut reception.settling);
+        drop(reception);
+        settling.iter().for_each(Parker::wake);
+        self.lock_reception()
+    }
+
+    /// Returns once every event is set whose wake was read before.
+    pub(super) fn settle(&self) {
+        let parker = Parker::default();
+        let count = parker.count();
+        let Some(mut reception) = self.lock_reception() else { return };
+        if !reception.delivering {
+            return;
+        }
+        reception.settling.push(parker.clone());
+        drop(reception);
+        while parker.count() == count && !self.is_of_parent() {
+            parker.sleep(count);
+        }
     }
 
     /// Passes the role on: if no thread reads, to a follower, else to the helper if one is needed.
@@ -280,10 +306,11 @@ impl Channel {
         read_ns: Option<u64>,
     ) -> (Result<(), String>, Vec<Woken>) {
         let mut reception = lock(&self.reception);
-        let Reception { pending_calls, followers, .. } = &mut *reception;
+        let Reception { pending_calls, followers, delivering, .. } = &mut *reception;
         // The leader does not sleep, and a futex call has a cost.
         let asleep = |parker: &Parker| followers.iter().any(|follower| follower.is(parker));
         let dispatched = pending_calls.dispatch(frames, asleep, deliveries);
+        *delivering |= !deliveries.is_empty();
         let to_set = match (&self.times, read_ns) {
             (Some(times), Some(read_ns)) => times.read(pending_calls.take_timed(), read_ns),
             _ => Vec::new(),
@@ -299,8 +326,10 @@ impl Channel {
             reception.leading = true;
             drop(reception);
             while self.read_once(RecvFlags::DONTWAIT) {}
-            reception = lock(&self.reception);
-            reception.leading = false;
+            match self.release_role() {
+                Some(released) => reception = released,
+                None => return,
+            }
         }
         // From here on every read returns end of stream at once, a blocked read included.
         self.shut_down_stream();

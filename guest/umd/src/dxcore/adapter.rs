@@ -2,14 +2,15 @@
 
 use std::ffi::c_void;
 use std::ptr::null_mut;
-use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 
-use d3dkmt::Luid;
+use d3dkmt::{Luid, NtStatus};
 
 use super::properties::{MemoryBudget, Properties, memory_budget};
 use super::{
     DXGI_ERROR_DEVICE_REMOVED, DXGI_ERROR_INVALID_CALL, DXGI_ERROR_UNSUPPORTED, E_FAIL, E_INVALIDARG,
-    E_POINTER, Guid, Hresult, Present, S_OK, attached, clear, factory, give, guarded, present, read_guid,
+    E_OUTOFMEMORY, E_POINTER, Guid, Hresult, Present, S_OK, attached, clear, factory, give, guarded, present,
+    read_guid,
 };
 use crate::client::{Session, block_on};
 
@@ -48,6 +49,8 @@ pub(super) struct Adapter {
     pub properties: Properties,
     /// The arrival of the adapter that it is of.
     pub arrival: u32,
+    /// What the host said last.
+    was_present: AtomicBool,
     /// The object that was made before it.
     next: Option<&'static Adapter>,
 }
@@ -90,26 +93,28 @@ pub(super) fn of_pointer(pointer: *const c_void) -> Option<&'static Adapter> {
 
 impl Adapter {
     /// The object of an adapter that is present, made now if it is new.
-    pub fn of(session: &Session, wanted: Present) -> Option<&'static Adapter> {
+    pub fn of(session: &Session, wanted: Present) -> Result<&'static Adapter, NtStatus> {
         if let Some(adapter) = known(newest(), wanted) {
-            return Some(adapter);
+            return Ok(adapter);
         }
         let (luid, arrival) = wanted;
         let properties = Properties::read(session, luid)?;
         let references = AtomicU32::new(0);
-        let mut made = Box::new(Adapter { vtable: &VTABLE, references, properties, arrival, next: None });
+        let was_present = AtomicBool::new(true);
+        let mut made =
+            Box::new(Adapter { vtable: &VTABLE, references, properties, arrival, was_present, next: None });
         loop {
             let before = newest();
             if let Some(adapter) = known(before, wanted) {
                 // Another thread was first.
-                return Some(adapter);
+                return Ok(adapter);
             }
             made.next = before;
             let expected = before.map_or(null_mut(), |before| std::ptr::from_ref(before).cast_mut());
             let object = Box::into_raw(made);
             if NEWEST.compare_exchange(expected, object, Ordering::AcqRel, Ordering::Acquire).is_ok() {
                 // SAFETY: published, and from here on never changed or freed.
-                return Some(unsafe { &*object });
+                return Ok(unsafe { &*object });
             }
             // SAFETY: made by `Box::into_raw` above, and not published.
             made = unsafe { Box::from_raw(object) };
@@ -120,9 +125,16 @@ impl Adapter {
         give(self, IID, interface, out, || _ = self.references.fetch_add(1, Ordering::Relaxed))
     }
 
-    /// Whether the process has the adapter, of this arrival.
+    /// Whether the process has the adapter, of this arrival. `None`: the host does not say.
+    pub fn presence(&self) -> Option<bool> {
+        let is_present = present()?.contains(&(self.properties.luid, self.arrival));
+        self.was_present.store(is_present, Ordering::Relaxed);
+        Some(is_present)
+    }
+
+    /// The same, or what was true last.
     pub fn is_present(&self) -> bool {
-        attached().is_some_and(|session| present(session).contains(&(self.properties.luid, self.arrival)))
+        self.presence().unwrap_or_else(|| self.was_present.load(Ordering::Relaxed))
     }
 }
 
@@ -226,11 +238,14 @@ extern "C" fn query_state(
 /// The bytes of `DXCoreAdapterMemoryBudget`.
 fn budget(luid: Luid, node: u32, segment_group: u32) -> Result<Vec<u8>, Hresult> {
     let session = attached().ok_or(DXGI_ERROR_DEVICE_REMOVED)?;
-    let adapter = block_on(session.open_adapter(luid)).map_err(|_| DXGI_ERROR_DEVICE_REMOVED)?;
+    let adapter = block_on(session.open_adapter(luid)).map_err(|status| match status {
+        NtStatus::NO_MEMORY => E_OUTOFMEMORY,
+        _ => DXGI_ERROR_DEVICE_REMOVED,
+    })?;
     let found = memory_budget(session, adapter, segment_group, node);
     block_on(session.close_adapter(adapter));
     let MemoryBudget { budget, current_usage, available_for_reservation, current_reservation } =
-        found.ok_or(E_INVALIDARG)?;
+        found.map_err(|_| E_INVALIDARG)?;
     let words = [budget, current_usage, available_for_reservation, current_reservation];
     Ok(words.iter().flat_map(|word| word.to_le_bytes()).collect())
 }

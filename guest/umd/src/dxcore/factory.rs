@@ -3,12 +3,15 @@
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use d3dkmt::Luid;
+use d3dkmt::{Luid, NtStatus};
 
 use super::adapter::Adapter;
 use super::list::give_list;
 use super::notification::{self, Callback};
-use super::{E_FAIL, E_INVALIDARG, E_POINTER, Guid, Hresult, S_OK, attached, clear, give, guarded, present};
+use super::{
+    E_FAIL, E_INVALIDARG, E_OUTOFMEMORY, E_POINTER, Guid, Hresult, S_OK, attached, clear, give, guarded,
+    present,
+};
 use abi::CValue;
 use abi::types::LUID;
 
@@ -104,13 +107,12 @@ extern "C" fn get_adapter_by_luid(
         }
         // SAFETY: not NULL; the C contract says that it points to a LUID.
         let luid = Luid::from_c(unsafe { luid.read_unaligned() });
-        let found = |session| {
-            let wanted = present(session).into_iter().find(|(one, _)| *one == luid)?;
-            Adapter::of(session, wanted)
-        };
-        match attached().and_then(found) {
-            Some(adapter) => adapter.give(interface, out),
-            None => E_INVALIDARG,
+        let Some(present) = present() else { return E_OUTOFMEMORY };
+        let wanted = present.into_iter().find(|(one, _)| *one == luid);
+        match attached().zip(wanted).map(|(session, wanted)| Adapter::of(session, wanted)) {
+            Some(Ok(adapter)) => adapter.give(interface, out),
+            Some(Err(NtStatus::NO_MEMORY)) => E_OUTOFMEMORY,
+            Some(Err(_)) | None => E_INVALIDARG,
         }
     })
 }

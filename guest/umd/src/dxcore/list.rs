@@ -5,10 +5,12 @@ use std::ffi::c_void;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use d3dkmt::NtStatus;
+
 use super::adapter::Adapter;
 use super::{
-    DXGI_ERROR_DEVICE_REMOVED, E_FAIL, E_INVALIDARG, E_POINTER, Guid, Hresult, S_OK, attached, clear,
-    factory, give, guarded, present,
+    DXGI_ERROR_DEVICE_REMOVED, E_FAIL, E_INVALIDARG, E_OUTOFMEMORY, E_POINTER, Guid, Hresult, S_OK, attached,
+    clear, factory, give, guarded, present,
 };
 
 const IID: Guid = Guid(0x526c_7776, 0x40e9, 0x459b, [0xb7, 0x11, 0xf3, 0x2a, 0xd7, 0x6d, 0xfc, 0x28]);
@@ -57,16 +59,30 @@ static VTABLE: Vtable = Vtable {
     is_adapter_preference_supported,
 };
 
-/// The adapters that are present and have all attributes.
-fn matching(filter: &[Guid]) -> Vec<&'static Adapter> {
-    let Some(session) = attached() else { return Vec::new() };
-    let adapters = present(session).into_iter().filter_map(|wanted| Adapter::of(session, wanted));
-    adapters.filter(|one| filter.iter().all(|wanted| one.properties.has_attribute(*wanted))).collect()
+/// The adapters that are present and have all attributes. `None`: the host does not say.
+fn matching(filter: &[Guid]) -> Option<Vec<&'static Adapter>> {
+    let present = present()?;
+    let Some(session) = attached() else { return Some(Vec::new()) };
+    let mut adapters = Vec::new();
+    for wanted in present {
+        match Adapter::of(session, wanted) {
+            Ok(adapter) => adapters.push(adapter),
+            Err(NtStatus::NO_MEMORY) => return None,
+            // It has left meanwhile.
+            Err(_) => {}
+        }
+    }
+    adapters.retain(|one| filter.iter().all(|wanted| one.properties.has_attribute(*wanted)));
+    Some(adapters)
 }
 
 /// Gives a caller a new list.
 pub(super) fn give_list(filter: Vec<Guid>, interface: *const Guid, out: *mut *const c_void) -> Hresult {
-    let adapters = Mutex::new(matching(&filter));
+    let Some(adapters) = matching(&filter) else {
+        clear(out);
+        return E_OUTOFMEMORY;
+    };
+    let adapters = Mutex::new(adapters);
     let (references, is_stale) = (AtomicU32::new(0), AtomicBool::new(false));
     let list = Box::new(List { vtable: &VTABLE, references, filter, adapters, is_stale });
     let given = give(&raw const *list, IID, interface, out, || list.references.store(1, Ordering::Relaxed));
@@ -128,10 +144,14 @@ extern "C" fn get_adapter_count(this: This) -> u32 {
 
 /// Once stale, a list stays so.
 extern "C" fn is_stale(this: This) -> bool {
-    guarded(true, || is_list_stale(object(this)))
+    guarded(true, || staleness(object(this)).unwrap_or(false))
 }
 
-pub(super) fn is_list_stale(list: &List) -> bool {
+/// Whether the list is stale. `None`: the host does not say.
+pub(super) fn staleness(list: &List) -> Option<bool> {
+    if list.is_stale.load(Ordering::Relaxed) {
+        return Some(true);
+    }
     let sorted = |adapters: Vec<&'static Adapter>| {
         let mut adapters: Vec<_> = adapters
             .iter()
@@ -140,11 +160,9 @@ pub(super) fn is_list_stale(list: &List) -> bool {
         adapters.sort_unstable();
         adapters
     };
-    let is_stale = || sorted(matching(&list.filter)) != sorted(list.adapters().clone());
-    if !list.is_stale.load(Ordering::Relaxed) && is_stale() {
-        list.is_stale.store(true, Ordering::Relaxed);
-    }
-    list.is_stale.load(Ordering::Relaxed)
+    let is_stale = sorted(matching(&list.filter)?) != sorted(list.adapters().clone());
+    // Another thread may have found that it is.
+    Some(list.is_stale.fetch_or(is_stale, Ordering::Relaxed) || is_stale)
 }
 
 /// A list with a reference of the library's own.

@@ -104,13 +104,20 @@ pub(crate) fn session_began() {
 /// An adapter, and which of its arrivals it is.
 type Present = (Luid, u32);
 
-/// The adapters that the process has and that have not stopped, in the order of the host.
-fn present(session: &Session) -> Vec<Present> {
-    let adapters = block_on(session.enum_adapters(limits::ADAPTERS_MAX as u32)).unwrap_or_default();
-    for adapter in &adapters {
-        block_on(session.close_adapter(adapter.handle));
+/// The adapters that the process has and that have not stopped, in the order of the host. `None`: the host does not say,
+/// because the process is at a limit of its own.
+fn present() -> Option<Vec<Present>> {
+    let Some(session) = attached() else { return Some(Vec::new()) };
+    match block_on(session.enum_adapters(limits::ADAPTERS_MAX as u32)) {
+        Ok(adapters) => {
+            for adapter in &adapters {
+                block_on(session.close_adapter(adapter.handle));
+            }
+            Some(adapters.iter().map(|adapter| (adapter.luid, adapter.arrival)).collect())
+        }
+        Err(_) if session.is_lost() => Some(Vec::new()),
+        Err(_) => None,
     }
-    adapters.iter().map(|adapter| (adapter.luid, adapter.arrival)).collect()
 }
 
 /// `DXCoreCreateAdapterFactory`.

@@ -5,6 +5,7 @@
 //!                             each time an adapter comes or goes for this process
 //!   a session starts       ─▶ the thread makes that call, if there was no session before
 //!   the event, or a new registration ─▶ the thread asks for the adapters and calls back for what is stale or invalid now
+//!   the host does not say  ─▶ the thread asks again each second, because nothing may come after
 //! ```
 //! A callback runs on that thread, without a lock, with the signals blocked that its registration's thread had blocked.
 //! Unregistering waits for the callback that runs, unless it is the callback itself that unregisters.
@@ -25,7 +26,7 @@ use super::list::{self, HeldList};
 use super::{DXGI_ERROR_INVALID_CALL, E_FAIL, E_INVALIDARG, E_OUTOFMEMORY, Hresult, S_OK, attached};
 use crate::client::{Event, block_on, start_thread};
 use crate::fork::generation;
-use crate::limits::{NOTIFICATION_STACK_BYTES, NOTIFICATIONS_MAX};
+use crate::limits::{NOTIFICATION_STACK_BYTES, NOTIFICATIONS_MAX, NOTIFICATIONS_RETRIED_AFTER};
 use crate::signals::{Signals, block, blocked};
 
 /// `DXCoreNotificationType`.
@@ -56,10 +57,11 @@ impl Watched {
         }
     }
 
-    fn is_due(&self) -> bool {
+    /// `None`: the host does not say, because the process is at a limit of its own.
+    fn is_due(&self) -> Option<bool> {
         match self {
-            Watched::List(held) => list::is_list_stale(held.list()),
-            Watched::Adapter(adapter) => !adapter.is_present(),
+            Watched::List(held) => list::staleness(held.list()),
+            Watched::Adapter(adapter) => adapter.presence().map(|is_present| !is_present),
         }
     }
 
@@ -135,10 +137,10 @@ impl Notifications {
             let of_thread = event.clone();
             let body = move || {
                 self.lock().thread = Some(std::thread::current().id());
-                while of_thread.wait().is_ok() {
-                    // One that fails is tried again with the next registration.
-                    let _ = self.arm(&mut self.lock());
-                    self.call_back();
+                let mut timeout = None;
+                while of_thread.wait(timeout).is_ok() {
+                    let is_armed = self.arm(&mut self.lock()).is_some();
+                    timeout = (!self.call_back(is_armed)).then_some(NOTIFICATIONS_RETRIED_AFTER);
                 }
             };
             start_thread("gpupv-dxcore", NOTIFICATION_STACK_BYTES, body).ok()?;
@@ -159,9 +161,10 @@ impl Notifications {
         Some(())
     }
 
-    /// Calls back for each registration that is due.
-    fn call_back(&self) {
+    /// Calls back for each registration that is due. False if one may be, or become so unnoticed.
+    fn call_back(&self, is_armed: bool) -> bool {
         let cookies: Vec<u32> = self.lock().registrations.keys().copied().collect();
+        let mut is_over = true;
         for cookie in cookies {
             let mut state = self.lock();
             let Some(one) = state.registrations.get(&cookie).filter(|one| !one.is_raised) else { continue };
@@ -169,14 +172,17 @@ impl Notifications {
             state.running = Some(cookie);
             drop(state);
             // Calls of the host, made without the lock.
-            if watched.is_due() {
-                self.raise(cookie, &watched);
+            match watched.is_due() {
+                Some(true) => self.raise(cookie, &watched),
+                Some(false) => is_over &= is_armed,
+                None => is_over = false,
             }
             // A thread that unregisters and waits finds no reference left.
             drop(watched);
             self.lock().running = None;
             self.callback_is_over.notify_all();
         }
+        is_over
     }
 
     fn raise(&self, cookie: u32, watched: &Watched) {

@@ -2,7 +2,7 @@
 //! that is gone can still be read.
 
 use d3dkmt::query::kind;
-use d3dkmt::{Call, Handle, Luid, Reply};
+use d3dkmt::{Call, Handle, Luid, NtStatus, Reply};
 
 use super::{DXGI_ERROR_INVALID_CALL, DXGI_ERROR_UNSUPPORTED, Guid, Hresult};
 use crate::client::{Session, block_on};
@@ -91,20 +91,22 @@ pub(super) fn memory_budget(
     adapter: Handle,
     segment_group: u32,
     physical_adapter: u32,
-) -> Option<MemoryBudget> {
+) -> Result<MemoryBudget, NtStatus> {
     let call = Call::QueryVideoMemoryInfo { adapter, segment_group, physical_adapter };
-    match block_on(session.call(&call)).reply {
+    let answer = block_on(session.call(&call));
+    match answer.reply {
         Reply::VideoMemoryInfo { budget, current_usage, current_reservation, available_for_reservation } => {
-            Some(MemoryBudget { budget, current_usage, available_for_reservation, current_reservation })
+            Ok(MemoryBudget { budget, current_usage, available_for_reservation, current_reservation })
         }
-        _ => None,
+        _ => Err(answer.status),
     }
 }
 
-fn query(session: &Session, adapter: Handle, kind: u32, bytes: usize) -> Option<Vec<u8>> {
-    match block_on(session.call(&Call::QueryAdapterInfo { adapter, kind, data: vec![0; bytes] })).reply {
-        Reply::AdapterInfo(data) if data.len() == bytes => Some(data),
-        _ => None,
+fn query(session: &Session, adapter: Handle, kind: u32, bytes: usize) -> Result<Vec<u8>, NtStatus> {
+    let answer = block_on(session.call(&Call::QueryAdapterInfo { adapter, kind, data: vec![0; bytes] }));
+    match answer.reply {
+        Reply::AdapterInfo(data) if data.len() == bytes => Ok(data),
+        _ => Err(answer.status),
     }
 }
 
@@ -113,17 +115,18 @@ fn words(data: &[u8]) -> impl Iterator<Item = u32> {
 }
 
 impl Properties {
-    /// Reads the properties of an adapter; `None` if it is stopped meanwhile.
-    pub fn read(session: &Session, luid: Luid) -> Option<Properties> {
-        let adapter = block_on(session.open_adapter(luid)).ok()?;
+    /// Reads the properties of an adapter, if it is not stopped meanwhile.
+    pub fn read(session: &Session, luid: Luid) -> Result<Properties, NtStatus> {
+        let adapter = block_on(session.open_adapter(luid))?;
         let properties = Properties::of(session, luid, adapter);
         block_on(session.close_adapter(adapter));
         properties
     }
 
-    fn of(session: &Session, luid: Luid, adapter: Handle) -> Option<Properties> {
-        let word = |kind| words(&query(session, adapter, kind, 4)?).next();
-        let long = |kind| query(session, adapter, kind, 8)?.try_into().ok().map(u64::from_le_bytes);
+    fn of(session: &Session, luid: Luid, adapter: Handle) -> Result<Properties, NtStatus> {
+        let little_endian =
+            |data: Vec<u8>| data.iter().rfold(0, |number, byte| number << 8 | u64::from(*byte));
+        let number = |kind, bytes| query(session, adapter, kind, bytes).map(little_endian);
         let utf16 = query(session, adapter, kind::DRIVER_DESCRIPTION, DESCRIPTION_BYTES)?;
         let units = utf16.chunks_exact(2).map(|unit| u16::from_le_bytes([unit[0], unit[1]]));
         let units: Vec<u16> = units.take_while(|unit| *unit != 0).collect();
@@ -131,13 +134,13 @@ impl Properties {
         // The first word is the index of the physical adapter.
         let mut ids = words(&ids).skip(1);
         let mut id = || ids.next().unwrap_or(0);
-        Some(Properties {
+        Ok(Properties {
             luid,
             description: String::from_utf16_lossy(&units),
             ids: DeviceIds { vendor: id(), device: id(), sub_vendor: id(), sub_system: id(), revision: id() },
-            adapter_type: word(kind::ADAPTER_TYPE)?,
-            version: word(kind::DRIVER_VERSION)?,
-            driver_version: long(kind::UMD_DRIVER_VERSION)?,
+            adapter_type: number(kind::ADAPTER_TYPE, 4)? as u32,
+            version: number(kind::DRIVER_VERSION, 4)? as u32,
+            driver_version: number(kind::UMD_DRIVER_VERSION, 8)?,
             budgets: [
                 memory_budget(session, adapter, 0, 0)?.budget,
                 memory_budget(session, adapter, 1, 0)?.budget,

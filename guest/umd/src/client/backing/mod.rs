@@ -23,7 +23,6 @@
 
 use std::collections::BTreeMap;
 use std::ffi::c_void;
-use std::io::Read as _;
 use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -32,7 +31,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use d3dkmt::limits::{DEVICE_MEMORY_START, LOCKS_PER_ALLOCATION_MAX};
 use d3dkmt::{Handle, NtStatus};
 use fence_page::PAGE_BYTES;
-use proto::limits::{BACKING_MEMFD, PAGES_PER_MESSAGE_MAX};
+use proto::limits::PAGES_PER_MESSAGE_MAX;
 use rustix::mm::{MapFlags, ProtFlags};
 use rustix::process::{Resource, getrlimit};
 
@@ -41,10 +40,12 @@ use crate::notice::print;
 
 mod device_memory;
 mod file;
+mod maps;
 mod pieces;
 
 use device_memory::DeviceMemory;
 pub use file::BackingFile;
+use maps::{Mapping, OwnMaps};
 use pieces::Pieces;
 
 /// No address.
@@ -154,8 +155,8 @@ impl ProcessBacking {
         memory: Range<u64>,
     ) -> Result<(), BackingError> {
         let range = whole_pages(&memory).ok_or(BackingError::NotMapped(memory))?;
-        let text = own_maps().map_err(BackingError::Maps)?;
-        let maps = mappings(&text, &self.pieces.with_pieces(&range));
+        let maps = OwnMaps::open().and_then(|mut maps| maps.of(&self.pieces.with_pieces(&range)));
+        let maps = maps.map_err(BackingError::Maps)?;
         self.pieces.forget_replaced(backing_provider, &range, &maps);
         let gaps = self.pieces.gaps(&range);
         for gap in &gaps {
@@ -289,21 +290,22 @@ impl ProcessBacking {
         }
     }
 
-    /// Forgets allocations for which `is_alive` is false, and detaches memory that backs no other allocation.
-    pub fn retain(
-        &mut self,
-        backing_provider: &impl BackingProvider,
-        mut is_alive: impl FnMut(Handle, Parents) -> bool,
-    ) {
-        self.allocations.retain(|handle, of| {
-            let is_alive = is_alive(*handle, of.parents);
-            if let (false, AllocationMemory::Opened(Some(_))) = (is_alive, &of.memory) {
-                backing_provider.forget_shared(*handle);
+    /// Forgets these allocations, and detaches memory that backs no other allocation.
+    pub fn end(&mut self, backing_provider: &impl BackingProvider, allocations: &[Handle]) {
+        for allocation in allocations {
+            let ended = self.allocations.remove(allocation);
+            if let Some(AllocationMemory::Opened(Some(_))) = ended.map(|of| of.memory) {
+                backing_provider.forget_shared(*allocation);
             }
-            is_alive
-        });
-        self.pieces.retain_allocations(|allocation| self.allocations.contains_key(allocation));
+            self.pieces.end(*allocation);
+        }
         self.pieces.detach_unused(backing_provider, &NOTHING);
+    }
+
+    /// Allocations that belong to what this is true of.
+    pub fn of(&self, belongs: impl Fn(Parents) -> bool) -> Vec<Handle> {
+        let of_it = self.allocations.iter().filter(|(_, of)| belongs(of.parents));
+        of_it.map(|(allocation, _)| *allocation).collect()
     }
 
     /// Closes the files that are kept: the memory stays as it is.
@@ -399,12 +401,7 @@ fn requests(gap: &Range<u64>) -> impl Iterator<Item = (u64, u32)> + use<> {
 }
 
 /// Replaces the process's pages by these, with the same bytes.
-fn replace(
-    memory: BorrowedFd<'_>,
-    address: u64,
-    pages: u32,
-    maps: &[Mapping<'_>],
-) -> Result<(), BackingError> {
+fn replace(memory: BorrowedFd<'_>, address: u64, pages: u32, maps: &[Mapping]) -> Result<(), BackingError> {
     let bytes = pages as usize * PAGE_BYTES;
     fill(memory, address, bytes)?;
     for part in parts(maps, &(address..address + bytes as u64)) {
@@ -439,7 +436,7 @@ fn fill(memory: BorrowedFd<'_>, address: u64, bytes: usize) -> Result<(), Backin
 
 /// Maps the file whose first byte is at this address again over a part of its mapping, so that writes are the program's
 /// alone. The bytes stay, also those that another thread writes meanwhile. What cannot be mapped is shared as before.
-fn make_private(memory: BorrowedFd<'_>, address: u64, range: &Range<u64>, maps: &[Mapping<'_>]) {
+fn make_private(memory: BorrowedFd<'_>, address: u64, range: &Range<u64>, maps: &[Mapping]) {
     for part in parts(maps, range) {
         if part.map(memory, address, MapFlags::PRIVATE | MapFlags::FIXED).is_err() {
             part.share_again(memory, address);
@@ -455,10 +452,10 @@ struct Part {
 }
 
 /// A range as it is mapped.
-fn parts(maps: &[Mapping<'_>], range: &Range<u64>) -> impl Iterator<Item = Part> {
+fn parts(maps: &[Mapping], range: &Range<u64>) -> impl Iterator<Item = Part> {
     overlapping(maps, range).iter().map(|mapping| Part {
         range: mapping.range.start.max(range.start)..mapping.range.end.min(range.end),
-        protection: mapping.protection(),
+        protection: mapping.protection,
     })
 }
 
@@ -488,89 +485,20 @@ impl Part {
     }
 }
 
-/// The mappings of this process, read with few calls.
-fn own_maps() -> std::io::Result<String> {
-    const USUAL_BYTES: usize = 32 * 1024;
-    let mut maps = String::with_capacity(USUAL_BYTES);
-    // Such a reader does not ask the system for a size, which this file has not.
-    std::fs::File::open("/proc/self/maps")?.take(u64::MAX).read_to_string(&mut maps)?;
-    Ok(maps)
-}
-
-/// The mappings that overlap a range, in the order of their addresses, as `/proc/self/maps` has them.
-fn mappings<'a>(maps: &'a str, range: &Range<u64>) -> Vec<Mapping<'a>> {
-    let until_end =
-        maps.lines().filter_map(Mapping::parse).take_while(|mapping| mapping.range.start < range.end);
-    until_end.filter(|mapping| mapping.range.end > range.start).collect()
-}
-
 /// Those of these mappings that overlap a range.
-fn overlapping<'m, 'a>(maps: &'m [Mapping<'a>], range: &Range<u64>) -> &'m [Mapping<'a>] {
+fn overlapping<'m>(maps: &'m [Mapping], range: &Range<u64>) -> &'m [Mapping] {
     let first = maps.partition_point(|mapping| mapping.range.end <= range.start);
     let after = maps.partition_point(|mapping| mapping.range.start < range.end);
     &maps[first..after]
 }
 
-/// A line of `/proc/self/maps`.
-struct Mapping<'a> {
-    range: Range<u64>,
-    permissions: &'a str,
-    /// Of the first byte in its file.
-    offset: u64,
-    inode: u64,
-    name: &'a str,
-}
-
-impl<'a> Mapping<'a> {
-    fn parse(line: &'a str) -> Option<Self> {
-        let (addresses, rest) = line.split_once(' ')?;
-        let (start, end) = addresses.split_once('-')?;
-        let number = |hex| u64::from_str_radix(hex, 16).ok();
-        // permissions, offset, device, inode, name
-        let permissions = rest.get(..4)?;
-        let mut columns = rest.splitn(5, ' ').skip(1);
-        let offset = number(columns.next()?)?;
-        let mut columns = columns.skip(1);
-        let inode = columns.next()?.parse().ok()?;
-        let name = columns.next().unwrap_or_default().trim();
-        Some(Mapping { range: number(start)?..number(end)?, permissions, offset, inode, name })
-    }
-
-    /// Whether the mapping is of backing pages that a broker made.
-    fn is_backed(&self) -> bool {
-        self.name.strip_prefix("/memfd:").is_some_and(|name| name.starts_with(BACKING_MEMFD))
-    }
-
-    /// Whether it is of the backing pages in this file.
-    fn is_of(&self, inode: u64) -> bool {
-        self.is_backed() && self.inode == inode
-    }
-
-    fn protection(&self) -> ProtFlags {
-        let flags = [('r', ProtFlags::READ), ('w', ProtFlags::WRITE), ('x', ProtFlags::EXEC)];
-        flags
-            .into_iter()
-            .filter(|(letter, _)| self.permissions.contains(*letter))
-            .map(|(_, flag)| flag)
-            .collect()
-    }
-
-    fn is_writable(&self) -> bool {
-        self.permissions.starts_with("rw")
-    }
-
-    fn is_private(&self) -> bool {
-        self.permissions.ends_with('p')
-    }
-}
-
 /// Checks that the whole range is mapped and that `right` holds for each mapping. The error is the first mapping for
 /// which it does not hold, or `None` for a gap.
-fn covered<'m, 'a>(
-    maps: &'m [Mapping<'a>],
+fn covered<'m>(
+    maps: &'m [Mapping],
     range: &Range<u64>,
-    mut right: impl FnMut(&Mapping<'_>) -> bool,
-) -> Result<(), Option<&'m Mapping<'a>>> {
+    mut right: impl FnMut(&Mapping) -> bool,
+) -> Result<(), Option<&'m Mapping>> {
     let mut at = range.start;
     for mapping in overlapping(maps, range) {
         if mapping.range.start > at {
@@ -586,16 +514,15 @@ fn covered<'m, 'a>(
 
 /// Checks that the range is private memory, or backing pages that were detached before, and no memory of the device.
 fn require_own(
-    maps: &[Mapping<'_>],
+    maps: &[Mapping],
     range: &Range<u64>,
     is_of_device: impl Fn(&Range<u64>) -> bool,
 ) -> Result<(), BackingError> {
-    let was_attached = |mapping: &Mapping<'_>| mapping.is_backed() && !is_of_device(&mapping.range);
-    let right =
-        |mapping: &Mapping<'_>| mapping.is_writable() && (mapping.is_private() || was_attached(mapping));
+    let was_attached = |mapping: &Mapping| mapping.is_backed() && !is_of_device(&mapping.range);
+    let right = |mapping: &Mapping| mapping.is_writable() && (mapping.is_private || was_attached(mapping));
     covered(maps, range, right).map_err(|wrong| match wrong {
         Some(mapping) if mapping.is_writable() => {
-            BackingError::Shared { at: mapping.range.start.max(range.start), name: mapping.name.to_owned() }
+            BackingError::Shared { at: mapping.range.start.max(range.start), name: mapping.name.clone() }
         }
         _ => BackingError::NotMapped(range.clone()),
     })

@@ -10,7 +10,7 @@
 //! piece that was in use, and the pages that only one of two overlapping allocations had. So does a piece whose file is not
 //! kept.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
@@ -21,7 +21,7 @@ use rustix::process::{Resource, getrlimit};
 
 use super::super::attach::{AttachError, Detach};
 use super::file::BackingFile;
-use super::{BackingProvider, Mapping, covered, detach_ignoring_errors, make_private, mappings, own_maps};
+use super::{BackingProvider, Mapping, OwnMaps, covered, detach_ignoring_errors, make_private};
 use crate::limits::{BACKING_FILES_MAX, BACKING_FILES_SHARE};
 
 /// The most calls between two requests about a piece that was in use.
@@ -66,11 +66,11 @@ impl BackingPiece {
     }
 
     /// Makes what has ended private, except where the program has unmapped, replaced or remapped any of it.
-    fn make_private(self, address: u64, maps: &[Mapping<'_>]) {
+    fn make_private(self, address: u64, maps: &[Mapping]) {
         // A second private mapping would undo what was stored since the first.
-        let is_there = |mapping: &Mapping<'_>| {
+        let is_there = |mapping: &Mapping| {
             mapping.is_of(self.inode)
-                && !mapping.is_private()
+                && !mapping.is_private
                 && mapping.offset + address == mapping.range.start
         };
         for range in disjoint(self.ended) {
@@ -100,6 +100,12 @@ pub(super) fn disjoint(mut ranges: Vec<Range<u64>>) -> Vec<Range<u64>> {
 pub(super) struct Pieces {
     /// By start address; disjoint.
     by_address: BTreeMap<u64, BackingPiece>,
+    /// From where to where each allocation includes pages.
+    included: BTreeMap<Handle, Range<u64>>,
+    /// Addresses of pieces without an allocation.
+    unused: BTreeSet<u64>,
+    /// Addresses of pieces with pages that this call ends.
+    ended: Vec<u64>,
     /// Calls that detached what is unused.
     calls: u64,
     /// Pieces with a file.
@@ -131,9 +137,8 @@ impl Pieces {
     /// Whether it detached any.
     fn release_in_use(&mut self, backing_provider: &impl BackingProvider, kept: &Range<u64>) -> bool {
         let before = self.by_address.len();
-        let in_use = self.by_address.iter().filter(|(_, piece)| piece.in_use.is_some());
-        let in_use = in_use.filter(|(address, piece)| !piece.overlaps(**address, kept));
-        for address in in_use.map(|(address, _)| *address).collect::<Vec<_>>() {
+        let in_use = self.unused(kept).filter(|(_, piece)| piece.in_use.is_some());
+        for address in in_use.map(|(address, _)| address).collect::<Vec<_>>() {
             self.release(backing_provider, address);
         }
         self.by_address.len() < before
@@ -146,6 +151,8 @@ impl Pieces {
         self.files += usize::from(file.is_some());
         let (allocations, ended) = (BTreeMap::new(), std::iter::once(address..end).collect());
         self.by_address.insert(address, BackingPiece { end, inode, file, allocations, ended, in_use: None });
+        self.unused.insert(address);
+        self.ended.push(address);
     }
 
     pub fn close_files(&mut self) {
@@ -162,47 +169,54 @@ impl Pieces {
     fn remove(&mut self, address: u64) -> Option<BackingPiece> {
         let piece = self.by_address.remove(&address)?;
         self.files -= usize::from(piece.file.is_some());
+        self.unused.remove(&address);
         Some(piece)
     }
 
     /// An allocation includes pages in this range.
     pub fn include(&mut self, range: &Range<u64>, allocation: Handle) {
-        for (address, piece) in self.by_address.range_mut(..range.end) {
-            if piece.end > range.start {
-                let pages = range.start.max(*address)..range.end.min(piece.end);
-                let known = piece.allocations.entry(allocation).or_insert_with(|| pages.clone());
-                *known = known.start.min(pages.start)..known.end.max(pages.end);
-                piece.ended.clear();
-                piece.in_use = None;
+        for (address, piece) in self.by_address.range_mut(self.first_in(range)..range.end) {
+            let pages = range.start.max(*address)..range.end.min(piece.end);
+            let known = piece.allocations.entry(allocation).or_insert_with(|| pages.clone());
+            *known = known.start.min(pages.start)..known.end.max(pages.end);
+            piece.ended.clear();
+            piece.in_use = None;
+            self.unused.remove(address);
+        }
+        let known = self.included.entry(allocation).or_insert_with(|| range.clone());
+        *known = known.start.min(range.start)..known.end.max(range.end);
+    }
+
+    /// Forgets an allocation.
+    pub fn end(&mut self, allocation: Handle) {
+        let Some(range) = self.included.remove(&allocation) else { return };
+        for (address, piece) in self.by_address.range_mut(self.first_in(&range)..range.end) {
+            if let Some(pages) = piece.allocations.remove(&allocation) {
+                piece.ended.push(pages);
+                self.ended.push(*address);
+                if piece.allocations.is_empty() {
+                    self.unused.insert(*address);
+                }
             }
         }
     }
 
-    /// Forgets allocations for which `is_alive` is false.
-    pub fn retain_allocations(&mut self, is_alive: impl Fn(&Handle) -> bool) {
-        for BackingPiece { allocations, ended, .. } in self.by_address.values_mut() {
-            allocations.retain(|allocation, pages| {
-                let is_alive = is_alive(allocation);
-                if !is_alive {
-                    ended.push(pages.clone());
-                }
-                is_alive
-            });
-        }
+    /// Pieces without an allocation, except those in the range `kept`.
+    fn unused(&self, kept: &Range<u64>) -> impl Iterator<Item = (u64, &BackingPiece)> {
+        let pieces = self.unused.iter().map(|address| (*address, &self.by_address[address]));
+        pieces.filter(|(address, piece)| !piece.overlaps(*address, kept))
     }
 
     /// Detaches pieces without an allocation of this process, except those in the range `kept`. Of those that were in use
     /// before, it asks about the one that waits longest, if its pause is over.
     pub fn detach_unused(&mut self, backing_provider: &impl BackingProvider, kept: &Range<u64>) {
         self.calls += 1;
-        let unused = self.by_address.iter().filter(|(_, piece)| piece.allocations.is_empty());
-        let unused = unused.filter(|(address, piece)| !piece.overlaps(**address, kept));
         let (mut first, mut again) = (Vec::new(), None);
-        for (address, piece) in unused {
+        for (address, piece) in self.unused(kept) {
             match &piece.in_use {
-                None => first.push(*address),
+                None => first.push(address),
                 Some(in_use) if in_use.next <= self.calls => {
-                    let of_it = (in_use.next, *address);
+                    let of_it = (in_use.next, address);
                     again = Some(again.map_or(of_it, |other| of_it.min(other)));
                 }
                 Some(_) => {}
@@ -213,7 +227,11 @@ impl Pieces {
         if let Some((_, address)) = again {
             self.release(backing_provider, address);
         }
-        self.by_address.values_mut().for_each(|piece| piece.ended.clear());
+        for address in self.ended.drain(..) {
+            if let Some(piece) = self.by_address.get_mut(&address) {
+                piece.ended.clear();
+            }
+        }
         make_pieces_private(detached);
     }
 
@@ -249,9 +267,13 @@ impl Pieces {
     }
 
     fn in_range(&self, range: &Range<u64>) -> impl Iterator<Item = (u64, &BackingPiece)> {
-        let start = range.start;
-        let before_end = self.by_address.range(..range.end);
-        before_end.filter(move |(_, piece)| piece.end > start).map(|(address, piece)| (*address, piece))
+        self.by_address.range(self.first_in(range)..range.end).map(|(address, piece)| (*address, piece))
+    }
+
+    /// Where the first piece begins that overlaps a range, or the range without one before it.
+    fn first_in(&self, range: &Range<u64>) -> u64 {
+        let before = self.by_address.range(..range.start).next_back();
+        before.filter(|(_, piece)| piece.end > range.start).map_or(range.start, |(address, _)| *address)
     }
 
     /// A range, with all of each piece that it overlaps.
@@ -267,7 +289,7 @@ impl Pieces {
         &mut self,
         backing_provider: &impl BackingProvider,
         range: &Range<u64>,
-        maps: &[Mapping<'_>],
+        maps: &[Mapping],
     ) {
         let is_replaced = |(address, piece): &(u64, &BackingPiece)| {
             let whole = *address..piece.end;
@@ -285,10 +307,13 @@ impl Pieces {
 /// Makes what has ended of detached pieces private memory of the program again. They are in the order of their addresses.
 fn make_pieces_private(mut detached: Vec<(u64, BackingPiece)>) {
     detached.retain(|(_, piece)| piece.file.is_some() && !piece.ended.is_empty());
-    let (Some((start, _)), Some((_, last))) = (detached.first(), detached.last()) else { return };
-    let all = *start..last.end;
-    // A program that has unmapped memory of a living allocation may have other memory there.
-    let Ok(text) = own_maps() else { return };
-    let maps = mappings(&text, &all);
-    detached.into_iter().for_each(|(address, piece)| piece.make_private(address, &maps));
+    if detached.is_empty() {
+        return;
+    }
+    let Ok(mut maps) = OwnMaps::open() else { return };
+    for (address, piece) in detached {
+        // A program that has unmapped memory of a living allocation may have other memory there.
+        let Ok(maps) = maps.of(&(address..piece.end)) else { return };
+        piece.make_private(address, &maps);
+    }
 }

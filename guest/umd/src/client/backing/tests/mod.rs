@@ -4,12 +4,14 @@ use std::fs::File;
 use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::FileExt;
 
+use proto::limits::BACKING_MEMFD;
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use rustix::mm::{mmap_anonymous, munmap};
 
 use super::pieces::PAUSE_MAX;
 use super::*;
 
+mod maps;
 mod private;
 
 /// Makes pages and keeps a copy of each descriptor, as the host does.
@@ -149,7 +151,7 @@ fn add(
 }
 
 fn end(backing: &mut ProcessBacking, broker: &Broker, allocation: u32) {
-    backing.retain(broker, |handle, _| handle != Handle(allocation));
+    backing.end(broker, &[Handle(allocation)]);
 }
 
 #[test]
@@ -192,9 +194,9 @@ fn a_device_and_a_resource_take_their_allocations_with_them() {
     backing.add(&broker, Parents { resource, ..OF_DEVICE }, Handle(1), memory.pages(0..1)).unwrap();
     backing.add(&broker, OF_DEVICE, Handle(2), memory.pages(1..2)).unwrap();
     backing.add(&broker, Parents { device: Handle(9), ..OF_DEVICE }, Handle(3), memory.pages(2..3)).unwrap();
-    backing.retain(&broker, |_, of| of.resource != resource);
+    backing.end(&broker, &backing.of(|parents| parents.resource == resource));
     assert_eq!(broker.pieces(&memory), [(1, 1), (2, 1)]);
-    backing.retain(&broker, |_, of| of.device != DEVICE);
+    backing.end(&broker, &backing.of(|parents| parents.device == DEVICE));
     assert_eq!(broker.pieces(&memory), [(2, 1)]);
 }
 
@@ -241,9 +243,8 @@ fn memory_in_use_stays_attached_until_the_host_detaches_it() {
 }
 
 /// Whether all of a range is mapped, and this is true of each mapping.
-fn is_mapped(range: Range<u64>, right: impl FnMut(&Mapping<'_>) -> bool) -> bool {
-    let text = own_maps().unwrap();
-    covered(&mappings(&text, &range), &range, right).is_ok()
+fn is_mapped(range: Range<u64>, right: impl FnMut(&Mapping) -> bool) -> bool {
+    covered(&OwnMaps::open().unwrap().of(&range).unwrap(), &range, right).is_ok()
 }
 
 /// As a program whose heap unmaps freed memory and maps other memory there, while the device still has work.
@@ -276,7 +277,7 @@ fn ended_in_use(broker: &Broker, memory: &Memory, pieces: u64) -> ProcessBacking
         add(&mut backing, broker, at as u32, page.clone()).unwrap();
         broker.in_use.borrow_mut().insert(page.start);
     }
-    backing.retain(broker, |_, _| false);
+    backing.end(broker, &backing.of(|_| true));
     assert_eq!(broker.detaches.get(), pieces as usize, "it asks for each at once");
     backing
 }
@@ -567,7 +568,7 @@ fn shared_memory_of_another_process_is_mapped_by_the_first_lock_until_its_end() 
     assert!(lock(&mut backing, &broker, 2).is_err());
     assert!(!backing.unlock(DEVICE, Handle(2)));
     assert_eq!(broker.asked.take().last().unwrap(), "end of 0x2");
-    backing.retain(&broker, |allocation, _| allocation != Handle(1));
+    end(&mut backing, &broker, 1);
     assert_eq!(broker.asked.take(), ["end of 0x1"]);
     assert!(!covered_by_backing(first));
     // Memory of a process is where it was.
@@ -598,10 +599,8 @@ fn a_line_of_maps_is_read_with_and_without_a_name() {
     let mapping = Mapping::parse(line).unwrap();
     assert_eq!((mapping.range.clone(), mapping.offset), (0x7f00..0x7f40, 0x1000));
     assert!(mapping.is_of(2049) && !mapping.is_of(1));
-    assert!(mapping.is_writable() && !mapping.is_private());
+    assert!(mapping.is_writable() && !mapping.is_private);
     let mapping = Mapping::parse("7f00-7f40 r--p 00000000 00:00 0 ").unwrap();
-    assert!(
-        !mapping.is_backed() && !mapping.is_writable() && mapping.is_private() && mapping.name.is_empty()
-    );
+    assert!(!mapping.is_backed() && !mapping.is_writable() && mapping.is_private && mapping.name.is_empty());
     assert!(Mapping::parse("nonsense").is_none() && Mapping::parse("").is_none());
 }

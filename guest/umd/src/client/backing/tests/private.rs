@@ -5,7 +5,7 @@ use super::*;
 
 /// Whether the page at this offset is shared with the file that the broker has made.
 fn is_shared(memory: &Memory, page: u64) -> bool {
-    is_mapped(memory.pages(page..page + 1), |mapping| mapping.is_backed() && !mapping.is_private())
+    is_mapped(memory.pages(page..page + 1), |mapping| mapping.is_backed() && !mapping.is_private)
 }
 
 /// Which pages from the start are shared.
@@ -125,7 +125,7 @@ fn memory_keeps_its_protection() {
     }
     .unwrap();
     let is_kept = || {
-        let has = |pages, wanted| is_mapped(memory.pages(pages), |mapping| mapping.protection() == wanted);
+        let has = |pages, wanted| is_mapped(memory.pages(pages), |mapping| mapping.protection == wanted);
         let plain = ProtFlags::READ | ProtFlags::WRITE;
         has(0..1, plain) && has(1..2, executable) && has(2..3, plain)
     };
@@ -152,7 +152,7 @@ fn a_number_that_the_program_has_closed_or_used_is_neither_mapped_nor_closed() {
         libc::close(closed);
         assert_eq!(libc::dup2(other.as_raw_fd(), used), used);
     }
-    backing.retain(&broker, |_, _| false);
+    backing.end(&broker, &backing.of(|_| true));
     assert!(is_shared(&memory, 0) && is_shared(&memory, 2));
     assert_eq!(memory.get(2 * PAGE_BYTES + 5), ((2 * PAGE_BYTES + 5) % 253) as u8);
     // SAFETY: the number of this test.
@@ -168,7 +168,7 @@ fn so_many_files_are_kept_and_no_more() {
         for at in 0..pieces {
             add(&mut backing, &broker, at as u32, memory.pages(2 * at..2 * at + 1)).unwrap();
         }
-        backing.retain(&broker, |_, _| false);
+        backing.end(&broker, &backing.of(|_| true));
         assert_eq!((0..pieces).filter(|at| is_shared(&memory, 2 * at)).count(), 2);
     }
     add(&mut backing, &broker, 1, memory.pages(0..1)).unwrap();
@@ -218,7 +218,7 @@ fn all_that_one_call_ends_is_private_then() {
         add(&mut backing, &broker, allocation, memory.pages(pages)).unwrap();
     }
     end(&mut backing, &broker, 1);
-    backing.retain(&broker, |_, _| false);
+    backing.end(&broker, &backing.of(|_| true));
     assert_eq!(shared(&memory, 4), []);
     assert_eq!(disjoint(vec![4..6, 0..2, 1..3, 1..2, 3..4, 8..9]), [0..6, 8..9], "each page once");
 }
@@ -270,8 +270,8 @@ fn memory_that_a_failed_mapping_has_unmapped_is_mapped_again() {
     let (memory, broker, mut backing) = (Memory::new(3), Broker::default(), ProcessBacking::default());
     add(&mut backing, &broker, 1, memory.pages(0..3)).unwrap();
     let file = broker.backing.borrow()[&memory.start()].try_clone().unwrap();
-    let (text, range) = (own_maps().unwrap(), memory.pages(0..3));
-    let maps = mappings(&text, &range);
+    let range = memory.pages(0..3);
+    let maps = OwnMaps::open().unwrap().of(&range).unwrap();
     let limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: the child makes system calls only, on its own copy of the mappings.
     let pid = unsafe { libc::fork() };
@@ -300,23 +300,4 @@ fn a_piece_in_use_takes_no_file_of_another_one() {
     add(&mut backing, &broker, 1, last).unwrap();
     end(&mut backing, &broker, 1);
     assert!(is_shared(&memory, 0) && !is_shared(&memory, 2 * pieces));
-}
-
-#[test]
-fn only_lines_of_a_range_are_kept() {
-    let maps = "1000-2000 rw-p 00000000 00:00 0\n2000-4000 rw-p 00000000 00:00 0\n5000-6000 rw-p 00000000 00:00 0\n6000-7000 rw-p 00000000 00:00 0\n";
-    let kept = mappings(maps, &(0x3000..0x6000));
-    let starts = |maps: &[Mapping<'_>]| maps.iter().map(|mapping| mapping.range.start).collect::<Vec<_>>();
-    assert_eq!(starts(&kept), [0x2000, 0x5000]);
-    for (range, wanted) in [
-        (0x3000..0x4000, &[0x2000][..]),
-        (0x3000..0x5001, &[0x2000, 0x5000]),
-        (0x4000..0x5000, &[]),
-        (0x1000..0x2000, &[]),
-    ] {
-        assert_eq!(starts(overlapping(&kept, &range)), wanted);
-    }
-    assert!(matches!(covered(&kept, &(0x3000..0x5800), |_| true), Err(None)));
-    assert!(covered(&kept, &(0x5000..0x5800), |_| true).is_ok());
-    assert!(covered(&kept, &(0x5000..0x6800), |_| true).is_err());
 }

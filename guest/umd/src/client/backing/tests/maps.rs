@@ -1,0 +1,99 @@
+//! What is read of the process's mappings.
+
+use rustix::mm::{MprotectFlags, mprotect};
+
+use super::super::maps::{Mapping, OwnMaps};
+use super::super::{covered, overlapping};
+use super::*;
+
+/// Bytes that this thread has read, of whatever file.
+fn bytes_read() -> usize {
+    let counts = std::fs::read_to_string("/proc/thread-self/io").unwrap();
+    counts.lines().find_map(|line| line.strip_prefix("rchar: ")).unwrap().parse().unwrap()
+}
+
+/// More than the counts themselves, and less than a text of many mappings.
+const FEW_BYTES: usize = 4096;
+const MANY: usize = 4000;
+
+/// Memory of which each page is a mapping.
+fn many_mappings() -> Memory {
+    let memory = Memory::new(MANY);
+    for page in (0..MANY).step_by(2) {
+        // SAFETY: our own pages.
+        unsafe { mprotect(memory.0.add(page * PAGE_BYTES).cast(), PAGE_BYTES, MprotectFlags::READ) }.unwrap();
+    }
+    memory
+}
+
+/// Whether this kernel answers for one address: Linux 6.11 and later.
+fn may_query() -> bool {
+    let uname = rustix::system::uname();
+    let release = uname.release().to_str().unwrap();
+    let mut numbers = release.split(['.', '-']).map(|number| number.parse::<u32>().unwrap());
+    (numbers.next(), numbers.next()) >= (Some(6), Some(11))
+}
+
+#[test]
+fn an_allocation_costs_the_same_with_many_mappings_of_the_program() {
+    let (_many, memory, broker) = (many_mappings(), Memory::new(1), Broker::default());
+    let mut backing = ProcessBacking::default();
+    let before = bytes_read();
+    add(&mut backing, &broker, 1, memory.pages(0..1)).unwrap();
+    end(&mut backing, &broker, 1);
+    let read = bytes_read() - before;
+    assert!(read < FEW_BYTES || !may_query(), "{read} bytes");
+}
+
+#[test]
+fn a_kernel_that_has_the_text_only_writes_it_up_to_the_range() {
+    let memory = many_mappings();
+    let read = |pages: Range<u64>| {
+        let before = bytes_read();
+        let mut maps = OwnMaps::open().unwrap();
+        maps.may_query = false;
+        let found = maps.of(&memory.pages(pages)).unwrap();
+        (found.len(), bytes_read() - before)
+    };
+    let ((first, few), (last, many)) = (read(0..1), read(MANY as u64 - 1..MANY as u64));
+    assert_eq!((first, last), (1, 1));
+    let lines = MANY / 2 * "7f0000000000-7f0000001000 rw-p 00000000 00:00 0\n".len();
+    assert!(few + lines < many, "{few} and {many} bytes");
+}
+
+#[test]
+fn the_kernels_answers_are_those_of_its_text() {
+    let (memory, broker, mut backing) = (Memory::new(6), Broker::default(), ProcessBacking::default());
+    add(&mut backing, &broker, 1, memory.pages(1..2)).unwrap();
+    add(&mut backing, &broker, 2, memory.pages(3..4)).unwrap();
+    end(&mut backing, &broker, 2);
+    // SAFETY: our own pages.
+    unsafe { munmap(memory.0.add(4 * PAGE_BYTES).cast(), PAGE_BYTES) }.unwrap();
+    let asked = |may_query| {
+        let mut maps = OwnMaps::open().unwrap();
+        maps.may_query = may_query;
+        // The neighbours belong to whatever else this process has mapped.
+        let of = |range| format!("{:?}", maps.of(&memory.pages(range)).unwrap());
+        [1..2, 1..4, 3..4, 4..5].map(of)
+    };
+    assert_eq!(asked(true), asked(false));
+    assert!(asked(false)[0].contains(BACKING_MEMFD));
+}
+
+#[test]
+fn only_mappings_of_a_range_are_looked_at() {
+    let mapping = |range| Mapping { range, ..OwnMaps::open().unwrap().of(&(0..u64::MAX)).unwrap().remove(0) };
+    let kept = [mapping(0x2000..0x4000), mapping(0x5000..0x6000)];
+    let starts = |maps: &[Mapping]| maps.iter().map(|mapping| mapping.range.start).collect::<Vec<_>>();
+    for (range, wanted) in [
+        (0x3000..0x4000, &[0x2000][..]),
+        (0x3000..0x5001, &[0x2000, 0x5000]),
+        (0x4000..0x5000, &[]),
+        (0x1000..0x2000, &[]),
+    ] {
+        assert_eq!(starts(overlapping(&kept, &range)), wanted);
+    }
+    assert!(matches!(covered(&kept, &(0x3000..0x5800), |_| true), Err(None)));
+    assert!(covered(&kept, &(0x5000..0x5800), |_| true).is_ok());
+    assert!(covered(&kept, &(0x5000..0x6800), |_| true).is_err());
+}
