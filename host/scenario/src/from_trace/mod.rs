@@ -87,7 +87,7 @@ pub fn program<'a>(
     let mut last_ends = LastEnds::default();
     let (mut last, mut end) = (0, 0);
     for (step, (now, input, effects)) in steps.into_iter().enumerate() {
-        if !last_ends.continue_with(now, input) {
+        if !last_ends.continue_with(now, input, effects, &builder.processes) {
             last_ends.steps.drain(..).for_each(|(input, effects)| builder.end.step(input, effects));
             builder.ended_last.clear();
         }
@@ -102,9 +102,11 @@ pub fn program<'a>(
             Err(why) => omitted.push(Omitted { step, why }),
         }
         ends.effects(step, input, effects);
-        if last_ends.continue_with(now, input) {
+        if last_ends.continue_with(now, input, effects, &builder.processes) {
             last_ends.steps.push((input, effects));
-            last_ends.now = now;
+            if !matches!(input, Input::Deadline) {
+                last_ends.now = now;
+            }
         } else {
             builder.end.step(input, effects);
         }
@@ -134,17 +136,30 @@ struct LastEnds<'a> {
     steps: Vec<(&'a Input, &'a Effects)>,
     /// The index in the program of their first step.
     from: usize,
-    /// Time of the last one.
+    /// Time of the last end.
     now: Nanos,
 }
 
 impl LastEnds<'_> {
     /// Whether an input is an end, or work of the ends before it.
-    fn continue_with(&self, now: Nanos, input: &Input) -> bool {
+    fn continue_with(
+        &self,
+        now: Nanos,
+        input: &Input,
+        effects: &Effects,
+        alive: &BTreeMap<ProcessId, Process>,
+    ) -> bool {
         match input {
             Input::ProcessGone { .. } | Input::VmDetached { .. } | Input::NtHandleClosed { .. } => true,
             // At a later time, others do what an end made possible.
-            Input::Deadline => !self.steps.is_empty() && now == self.now,
+            Input::Deadline => {
+                let stores = effects.stores.iter().map(|store| store.process);
+                let answers = effects.answers.iter().map(|answer| answer.process);
+                let events = effects.events.iter().map(|event| event.process);
+                let mut reached = stores.chain(answers).chain(events);
+                let reaches_others = reached.any(|process| alive.contains_key(&process));
+                !self.steps.is_empty() && (now == self.now || !reaches_others)
+            }
             input => !self.steps.is_empty() && is_barrier(input),
         }
     }
