@@ -187,7 +187,20 @@ fn a_call_of_a_race_that_nobody_made_is_not_asleep() {
     let text = "litmus \"x\"\nprocess p\nthread t in p\np D = device -> ok\np F = fence D -> ok\nrace p | t\n\
                 device_state D -> ok | W = wait D F>=1 -> ok\n | X = wait D F>=0 -> ok\n | r = read F\n\
                 allowed X=asleep, r=0\n";
-    fails_in(7, "the race ended in X never started, which is not allowed", text);
+    fails_in(6, "the race ended in X never started, which is not allowed", text);
+}
+
+#[test]
+fn an_outcome_that_is_not_allowed_is_a_failure_at_the_line_of_the_race_in_any_order() {
+    let text = "litmus \"x\"\nprocess p\nthread t in p\np D = device -> ok\np F = fence D -> ok\nrace p | t\n\
+                r = read F |\n | s = read F\nallowed r=1 s=1\n";
+    let program = &programs(text)[0];
+    for seed in 0..20 {
+        let mut world = ModelWorld::new(program, None);
+        let verdict = run(program, &mut world, &mut Random::new(seed)).verdict;
+        let Verdict::Failed(failure) = verdict else { panic!("seed {seed} passed") };
+        assert_eq!(failure.to_string(), "line 6: the race ended in r=0 s=0, which is not allowed");
+    }
 }
 
 #[test]

@@ -290,6 +290,8 @@ impl<'a, W: World> Run<'a, W> {
                 self.line = race.line;
                 self.race(&race.columns, choose)?;
                 self.check_violations()?;
+                // The line of the last call depends on the order.
+                self.line = race.line;
                 self.outcomes(&race.allowed, &race.forbidden)?
             }
             None => Vec::new(),
