@@ -598,6 +598,24 @@ fn a_process_that_its_guests_kernel_froze_is_omitted() {
 }
 
 #[test]
+fn the_end_of_a_process_after_that_of_its_vm_is_no_step_and_not_omitted() {
+    use dxgkrnl::{Effects, Input, ProcessId, VmId};
+    let (process, vm) = (ProcessId(1), VmId(1));
+    let inputs = [
+        Input::VmAttached { vm, name: "A".into() },
+        Input::ProcessAttached { process, vm, pid: 7, name: "p".into() },
+        Input::VmDetached { vm },
+        Input::ProcessGone { process },
+        Input::ProcessGone { process },
+    ];
+    let steps = inputs.map(|input| (0, input, Effects::default()));
+    let converted = converted_from("scenario \"x\"\n", &steps);
+    // The second end of the process is of none.
+    let omitted: Vec<usize> = converted.omitted.iter().map(|omitted| omitted.step).collect();
+    assert_eq!((omitted, converted.program.steps.len()), (vec![4], 3), "{}", print(&converted.program));
+}
+
+#[test]
 fn a_barrier_of_the_runner_is_no_step() {
     let program =
         read("scenario \"x\"\nprocess p\np  D = device -> ok\np  device_state null -> INVALID_PARAMETER\n");

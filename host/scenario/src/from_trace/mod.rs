@@ -189,6 +189,8 @@ struct Builder<'a> {
     end: EndSoFar,
     /// Processes that ended with the recording, if nothing follows.
     ended_last: Vec<(ProcessId, Process)>,
+    /// Processes that ended with their VM: the ends of their sessions may follow.
+    ended_with_vm: BTreeSet<ProcessId>,
 }
 
 impl<'a> Builder<'a> {
@@ -211,6 +213,7 @@ impl<'a> Builder<'a> {
             addresses: BTreeMap::new(),
             end: EndSoFar::default(),
             ended_last: Vec::new(),
+            ended_with_vm: BTreeSet::new(),
         }
     }
 
@@ -241,6 +244,7 @@ impl<'a> Builder<'a> {
                 self.processes.retain(|id, process| {
                     let ends = self.program.processes[process.index()].vm == Some(vm);
                     self.ended_last.extend(ends.then_some((*id, *process)));
+                    self.ended_with_vm.extend(ends.then_some(*id));
                     !ends
                 });
             }
@@ -298,6 +302,9 @@ impl<'a> Builder<'a> {
     }
 
     fn end_process(&mut self, process: ProcessId) -> Result<(), &'static str> {
+        if self.ended_with_vm.remove(&process) {
+            return Ok(());
+        }
         let ended = self.processes.remove(&process).ok_or(NO_PROCESS)?;
         self.ended_last.push((process, ended));
         self.push(Action::Fault(Fault::Kill(ended)));
