@@ -20,13 +20,16 @@ impl FenceSlots {
         if !answer.status.is_success() {
             return;
         }
-        if let FenceCall::Ends(ended) = call {
-            self.0.retain(|object, (_, device)| *object != ended && *device != ended);
-        }
-        if let (FenceCall::Makes { device }, Some(fence)) = (call, fence_of(&answer.reply))
-            && let Some(slot) = fence.slot
-        {
-            self.0.insert(fence.object, (slot, device));
+        match call {
+            FenceCall::EndsObject(ended) => drop(self.0.remove(&ended)),
+            FenceCall::EndsDevice(ended) => self.0.retain(|_, (_, device)| *device != ended),
+            FenceCall::Makes { device } => {
+                if let Some(fence) = fence_of(&answer.reply)
+                    && let Some(slot) = fence.slot
+                {
+                    self.0.insert(fence.object, (slot, device));
+                }
+            }
         }
     }
 }
@@ -38,16 +41,15 @@ pub(crate) enum FenceCall {
         /// NULL if the call names none.
         device: Handle,
     },
-    /// It destroys the object or device with this handle.
-    Ends(Handle),
+    EndsObject(Handle),
+    EndsDevice(Handle),
 }
 
 impl FenceCall {
     pub fn new(call: &Call) -> FenceCall {
         match *call {
-            Call::DestroySynchronizationObject { object: ended } | Call::DestroyDevice { device: ended } => {
-                FenceCall::Ends(ended)
-            }
+            Call::DestroySynchronizationObject { object } => FenceCall::EndsObject(object),
+            Call::DestroyDevice { device } => FenceCall::EndsDevice(device),
             Call::CreateSynchronizationObject { device, .. }
             | Call::OpenSyncObject { device, .. }
             | Call::OpenSyncFile { device, .. }

@@ -1,5 +1,7 @@
 //! Scenarios on the model backend: true expectations pass, and a false one fails at its line.
 
+use std::collections::BTreeSet;
+
 use scenario::choose::{First, Random};
 use scenario::link::LinkWorld;
 use scenario::model::ModelWorld;
@@ -185,7 +187,20 @@ fn a_call_of_a_race_that_nobody_made_is_not_asleep() {
     let text = "litmus \"x\"\nprocess p\nthread t in p\np D = device -> ok\np F = fence D -> ok\nrace p | t\n\
                 device_state D -> ok | W = wait D F>=1 -> ok\n | X = wait D F>=0 -> ok\n | r = read F\n\
                 allowed X=asleep, r=0\n";
-    fails_in(7, "the race ended in X never started, which is not allowed", text);
+    fails_in(6, "the race ended in X never started, which is not allowed", text);
+}
+
+#[test]
+fn an_outcome_that_is_not_allowed_is_a_failure_at_the_line_of_the_race_in_any_order() {
+    let text = "litmus \"x\"\nprocess p\nthread t in p\np D = device -> ok\np F = fence D -> ok\nrace p | t\n\
+                r = read F |\n | s = read F\nallowed r=1 s=1\n";
+    let program = &programs(text)[0];
+    for seed in 0..20 {
+        let mut world = ModelWorld::new(program, None);
+        let verdict = run(program, &mut world, &mut Random::new(seed)).verdict;
+        let Verdict::Failed(failure) = verdict else { panic!("seed {seed} passed") };
+        assert_eq!(failure.to_string(), "line 6: the race ended in r=0 s=0, which is not allowed");
+    }
 }
 
 #[test]
@@ -378,4 +393,23 @@ fn the_reason_of_a_refusal_is_that_call_s_own() {
                   W = wait null null>=1 -> ok |\n  destroy null -> INVALID_PARAMETER |\nallowed W=returned\n";
     let Verdict::Failed(failure) = verdicts(text).remove(0) else { panic!("it passed") };
     assert!(failure.line == 6 && failure.what.contains("is no device handle"), "{failure}");
+}
+
+#[test]
+fn a_reason_that_may_be_another_call_s_is_not_given() {
+    let text = "litmus \"reasons\"\nprocess p\nthread t in p\np  D = device -> ok\nrace p | t\n\
+                W = wait null null>=1 -> ok | destroy null -> INVALID_PARAMETER\nallowed W=returned\n";
+    let program = &programs(text)[0];
+    let mut whats = BTreeSet::new();
+    for seed in 0..50 {
+        let mut world = LinkWorld::new(program, None, seed);
+        let Verdict::Failed(failure) = run(program, &mut world, &mut Random::new(seed)).verdict else {
+            panic!("seed {seed} passed")
+        };
+        whats.insert(failure.what);
+    }
+    let plain = "expected ok, found: answers INVALID_PARAMETER";
+    let (others, own): (Vec<&String>, Vec<&String>) =
+        whats.iter().filter(|what| *what != plain).partition(|what| !what.contains("is no device handle"));
+    assert!(others.is_empty() && own.len() == 1 && whats.contains(plain), "{whats:?}");
 }

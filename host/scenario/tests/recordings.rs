@@ -11,7 +11,7 @@ use scenario::explore::recording::{Kept, NotReduced, StuckWait, difference_at_en
 use scenario::explore::reorder::{Budget, Change, Outcome, Reordered, reorder};
 use scenario::from_trace::{self, Converted};
 use scenario::model::ModelWorld;
-use scenario::program::{Binding, Process};
+use scenario::program::{Action, Binding, Process, Step};
 use scenario::run::{AtEnd, Waiting, run};
 use scenario::script::{parse, print};
 use scenario::{Program, Verdict};
@@ -28,8 +28,13 @@ fn recorded(text: &str) -> Converted {
     // Up to the orderly exit of its processes, which are still alive when a hang is examined.
     let steps = world.steps();
     let ends = steps.iter().rev().take_while(|(_, input, _)| is_end(input)).count();
-    let steps = steps[..steps.len() - ends].iter().map(|(now, input, effects)| (*now, input, effects));
-    from_trace::program("a recording", &program.setting.kernel, steps)
+    converted_from(text, &steps[..steps.len() - ends])
+}
+
+/// Converts these steps, which were recorded with the configuration of a scenario.
+fn converted_from(text: &str, steps: &[(dxgkrnl::Nanos, dxgkrnl::Input, dxgkrnl::Effects)]) -> Converted {
+    let steps = steps.iter().map(|(now, input, effects)| (*now, input, effects));
+    from_trace::program("a recording", &read(text).setting.kernel, steps)
 }
 
 fn is_end(input: &dxgkrnl::Input) -> bool {
@@ -418,13 +423,17 @@ fn a_program_that_does_not_end_as_its_recording_did_says_so() {
     assert!(!converted.omitted.is_empty());
     let difference = difference_at_end(&converted, &Registry::default()).expect("its end differs");
     assert!(difference.starts_with("p has 1 pending waits instead of 0"), "{difference}");
-    // Also with the ends of its processes.
+    // Also with the ends of its processes, and with deadlines after them that change nothing.
     let program = read(text);
     let mut world = ModelWorld::new(&program, None).recording();
     run(&program, &mut world, &mut First);
-    let steps = world.steps().iter().map(|(now, input, effects)| (*now, input, effects));
-    let whole = from_trace::program("a recording", &program.setting.kernel, steps);
-    assert_eq!(difference_at_end(&whole, &Registry::default()), Some(difference));
+    let mut steps = world.steps().to_vec();
+    for _ in 0..3 {
+        let whole = converted_from(text, &steps);
+        assert_eq!(difference_at_end(&whole, &Registry::default()).as_ref(), Some(&difference));
+        let later = steps.last().map_or(0, |(now, ..)| now + 1_000_000);
+        steps.push((later, dxgkrnl::Input::Deadline, dxgkrnl::Effects::default()));
+    }
 }
 
 #[test]
@@ -589,6 +598,24 @@ fn a_process_that_its_guests_kernel_froze_is_omitted() {
 }
 
 #[test]
+fn the_end_of_a_process_after_that_of_its_vm_is_no_step_and_not_omitted() {
+    use dxgkrnl::{Effects, Input, ProcessId, VmId};
+    let (process, vm) = (ProcessId(1), VmId(1));
+    let inputs = [
+        Input::VmAttached { vm, name: "A".into() },
+        Input::ProcessAttached { process, vm, pid: 7, name: "p".into() },
+        Input::VmDetached { vm },
+        Input::ProcessGone { process },
+        Input::ProcessGone { process },
+    ];
+    let steps = inputs.map(|input| (0, input, Effects::default()));
+    let converted = converted_from("scenario \"x\"\n", &steps);
+    // The second end of the process is of none.
+    let omitted: Vec<usize> = converted.omitted.iter().map(|omitted| omitted.step).collect();
+    assert_eq!((omitted, converted.program.steps.len()), (vec![4], 3), "{}", print(&converted.program));
+}
+
+#[test]
 fn a_barrier_of_the_runner_is_no_step() {
     let program =
         read("scenario \"x\"\nprocess p\np  D = device -> ok\np  device_state null -> INVALID_PARAMETER\n");
@@ -639,8 +666,7 @@ fn recorded_with_ends(text: &str) -> Converted {
     let program = read(text);
     let mut world = ModelWorld::new(&program, None).recording();
     assert_eq!(run(&program, &mut world, &mut First).verdict, Verdict::Passed, "{text}");
-    let steps = world.steps().iter().map(|(now, input, effects)| (*now, input, effects));
-    from_trace::program("a recording", &program.setting.kernel, steps)
+    converted_from(text, world.steps())
 }
 
 #[test]
@@ -656,6 +682,14 @@ fn what_an_end_leaves_to_others_is_part_of_the_end_of_a_recording() {
         );
         for converted in [recorded(&text), recorded_with_ends(&text)] {
             assert_eq!(difference_at_end(&converted, &Registry::default()), None, "{end}");
+            // If time did not pass, q would still wait.
+            let mut at_once = converted;
+            let is_advance = |step: &Step| matches!(step.action, Action::Advance(_));
+            let advance = at_once.program.steps.iter().rposition(is_advance).unwrap();
+            at_once.program.steps.remove(advance);
+            at_once.last_ends -= 1;
+            let difference = difference_at_end(&at_once, &Registry::default()).unwrap_or_default();
+            assert!(difference.starts_with("q has 1 pending waits instead of 0, "), "{end}: {difference}");
         }
     }
     // Nothing happens between these two ends.

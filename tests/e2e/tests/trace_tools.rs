@@ -196,6 +196,19 @@ fn a_recording_is_shrunk_to_a_scenario_that_reproduces_the_failure() {
 }
 
 #[test]
+fn a_wait_that_ended_with_its_vm_is_found_by_the_hint_of_shrink() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let trace = folder.path().join("crash.gvt");
+    let in_vm = HANG.replace("process p", "vm A\nprocess p in A");
+    record(&format!("{in_vm}fault crash A\n"), &trace);
+    let output = command(&["trace", "shrink"], &trace, &[]);
+    code(&output, 2);
+    let until = format!("seq={}", behind_the_crash(&trace) - 1);
+    assert!(stderr(&output).contains(&format!("use --until {until}, ")), "{}", stderr(&output));
+    code(&command(&["trace", "shrink"], &trace, &["--until", &until]), 0);
+}
+
+#[test]
 fn a_place_that_the_trace_does_not_reach_is_said() {
     let trace = golden("crash");
     let last = Reader::open(&trace).expect("a trace").filter_map(Result::ok);

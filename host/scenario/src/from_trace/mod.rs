@@ -87,7 +87,7 @@ pub fn program<'a>(
     let mut last_ends = LastEnds::default();
     let (mut last, mut end) = (0, 0);
     for (step, (now, input, effects)) in steps.into_iter().enumerate() {
-        if !last_ends.continue_with(now, input) {
+        if !last_ends.continue_with(now, input, effects, &builder.processes) {
             last_ends.steps.drain(..).for_each(|(input, effects)| builder.end.step(input, effects));
             builder.ended_last.clear();
         }
@@ -102,9 +102,11 @@ pub fn program<'a>(
             Err(why) => omitted.push(Omitted { step, why }),
         }
         ends.effects(step, input, effects);
-        if last_ends.continue_with(now, input) {
+        if last_ends.continue_with(now, input, effects, &builder.processes) {
             last_ends.steps.push((input, effects));
-            last_ends.now = now;
+            if !matches!(input, Input::Deadline) {
+                last_ends.now = now;
+            }
         } else {
             builder.end.step(input, effects);
         }
@@ -134,17 +136,30 @@ struct LastEnds<'a> {
     steps: Vec<(&'a Input, &'a Effects)>,
     /// The index in the program of their first step.
     from: usize,
-    /// Time of the last one.
+    /// Time of the last end.
     now: Nanos,
 }
 
 impl LastEnds<'_> {
     /// Whether an input is an end, or work of the ends before it.
-    fn continue_with(&self, now: Nanos, input: &Input) -> bool {
+    fn continue_with(
+        &self,
+        now: Nanos,
+        input: &Input,
+        effects: &Effects,
+        alive: &BTreeMap<ProcessId, Process>,
+    ) -> bool {
         match input {
             Input::ProcessGone { .. } | Input::VmDetached { .. } | Input::NtHandleClosed { .. } => true,
             // At a later time, others do what an end made possible.
-            Input::Deadline => !self.steps.is_empty() && now == self.now,
+            Input::Deadline => {
+                let stores = effects.stores.iter().map(|store| store.process);
+                let answers = effects.answers.iter().map(|answer| answer.process);
+                let events = effects.events.iter().map(|event| event.process);
+                let mut reached = stores.chain(answers).chain(events);
+                let reaches_others = reached.any(|process| alive.contains_key(&process));
+                !self.steps.is_empty() && (now == self.now || !reaches_others)
+            }
             input => !self.steps.is_empty() && is_barrier(input),
         }
     }
@@ -174,6 +189,8 @@ struct Builder<'a> {
     end: EndSoFar,
     /// Processes that ended with the recording, if nothing follows.
     ended_last: Vec<(ProcessId, Process)>,
+    /// Processes that ended with their VM: the ends of their sessions may follow.
+    ended_with_vm: BTreeSet<ProcessId>,
 }
 
 impl<'a> Builder<'a> {
@@ -196,6 +213,7 @@ impl<'a> Builder<'a> {
             addresses: BTreeMap::new(),
             end: EndSoFar::default(),
             ended_last: Vec::new(),
+            ended_with_vm: BTreeSet::new(),
         }
     }
 
@@ -226,6 +244,7 @@ impl<'a> Builder<'a> {
                 self.processes.retain(|id, process| {
                     let ends = self.program.processes[process.index()].vm == Some(vm);
                     self.ended_last.extend(ends.then_some((*id, *process)));
+                    self.ended_with_vm.extend(ends.then_some(*id));
                     !ends
                 });
             }
@@ -283,6 +302,9 @@ impl<'a> Builder<'a> {
     }
 
     fn end_process(&mut self, process: ProcessId) -> Result<(), &'static str> {
+        if self.ended_with_vm.remove(&process) {
+            return Ok(());
+        }
         let ended = self.processes.remove(&process).ok_or(NO_PROCESS)?;
         self.ended_last.push((process, ended));
         self.push(Action::Fault(Fault::Kill(ended)));

@@ -290,6 +290,8 @@ impl<'a, W: World> Run<'a, W> {
                 self.line = race.line;
                 self.race(&race.columns, choose)?;
                 self.check_violations()?;
+                // The line of the last call depends on the order.
+                self.line = race.line;
                 self.outcomes(&race.allowed, &race.forbidden)?
             }
             None => Vec::new(),
@@ -459,14 +461,19 @@ impl<'a, W: World> Run<'a, W> {
         }
     }
 
-    /// Returns the kernel's note on a refused call. A call that the library refused has none.
+    /// Returns the kernel's note on a refused call. A call that the library refused has none; if several notes fit, no one
+    /// knows which it is.
     fn reason(&mut self, act: &Act, status: Option<NtStatus>) -> String {
         self.collect_notes();
         let process = ProcessId(self.world.process_number(self.program.process_of(act.thread)));
         let new = self.notes.get(self.notes_before[act.thread.index()]..).unwrap_or_default();
         let is_reason =
             |note: &&Note| note.process == Some(process) && status.is_some() && note.refused_with() == status;
-        new.iter().rfind(is_reason).map(|note| format!(" ({})", note.text)).unwrap_or_default()
+        let mut reasons = new.iter().filter(is_reason);
+        match (reasons.next(), reasons.next()) {
+            (Some(note), None) => format!(" ({})", note.text),
+            _ => String::new(),
+        }
     }
 
     /// Remembers which notes there are before an act begins.

@@ -83,9 +83,11 @@ fn failures_to_keep(
     let mut wrong = wrong(&converted.program, drivers);
     if wrong.is_empty() {
         let trace = args.trace.display();
-        let ends = converted.origins.iter().zip(&converted.program.steps).skip(converted.last_ends);
-        let mut processes = ends.filter(|(_, step)| matches!(step.action, Action::Fault(Fault::Kill(_))));
-        let hint = match processes.next() {
+        let ends = || converted.origins.iter().zip(&converted.program.steps).skip(converted.last_ends);
+        let kill = ends().find(|(_, step)| matches!(step.action, Action::Fault(Fault::Kill(_))));
+        // A crash may be why processes of other VMs are stuck.
+        let crash = || ends().find(|(_, step)| matches!(step.action, Action::Fault(Fault::CrashVm(_))));
+        let hint = match kill.or_else(crash) {
             // Recorded steps are counted from 0 here.
             Some((before, _)) => {
                 let end = before + 1;
