@@ -75,15 +75,19 @@ pub(super) struct OwnMaps {
 impl OwnMaps {
     /// Of this moment and later.
     pub fn open() -> std::io::Result<OwnMaps> {
+        File::open("/proc/self/maps").map(OwnMaps::over)
+    }
+
+    /// Of a file that has them.
+    pub(super) fn over(file: File) -> OwnMaps {
         const READ_BYTES: usize = 32 * 1024;
-        let file = BufReader::with_capacity(READ_BYTES, File::open("/proc/self/maps")?);
-        Ok(OwnMaps { file, last: None, may_query: true })
+        OwnMaps { file: BufReader::with_capacity(READ_BYTES, file), last: None, may_query: true }
     }
 
     /// The mappings that overlap a range, in the order of their addresses. Later calls ask for later ranges.
     pub fn of(&mut self, range: &Range<u64>) -> std::io::Result<Vec<Mapping>> {
         if self.may_query {
-            match self.query(range) {
+            match walk(range, |address| self.covering_or_next(address)) {
                 Some(found) => return Ok(found),
                 None => self.may_query = false,
             }
@@ -108,26 +112,13 @@ impl OwnMaps {
 
     fn next_line(&mut self) -> std::io::Result<Option<Mapping>> {
         let mut line = Vec::new();
-        self.file.read_until(b'\n', &mut line)?;
-        Ok(Mapping::parse(&String::from_utf8_lossy(&line)))
-    }
-
-    /// Asks for each mapping of the range; `None` if this kernel does not answer, or if a filter of the program forbids
-    /// to ask.
-    fn query(&self, range: &Range<u64>) -> Option<Vec<Mapping>> {
-        let mut found = Vec::new();
-        let mut at = range.start;
-        while at < range.end {
-            match self.covering_or_next(at) {
-                Ok(mapping) if mapping.range.start < range.end => {
-                    at = mapping.range.end;
-                    found.push(mapping);
-                }
-                Ok(_) | Err(Errno::NOENT) => break,
-                Err(_) => return None,
+        while self.file.read_until(b'\n', &mut line)? > 0 {
+            if let Some(mapping) = Mapping::parse(&String::from_utf8_lossy(&line)) {
+                return Ok(Some(mapping));
             }
+            line.clear();
         }
-        Some(found)
+        Ok(None)
     }
 
     fn covering_or_next(&self, address: u64) -> Result<Mapping, Errno> {
@@ -146,6 +137,33 @@ impl OwnMaps {
             _ => Err(Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::NOTTY)),
         }
     }
+}
+
+/// Asks for each mapping of a range; `None` if this kernel does not answer, or if a filter of the program forbids to ask.
+pub(super) fn walk(
+    range: &Range<u64>,
+    mut covering_or_next: impl FnMut(u64) -> Result<Mapping, Errno>,
+) -> Option<Vec<Mapping>> {
+    let mut found = Vec::new();
+    let mut at = range.start;
+    while at < range.end {
+        match covering_or_next(at) {
+            // A filter of the program, too, may answer that all went well.
+            Ok(mapping) if mapping.range.end <= at.max(mapping.range.start) => return None,
+            Ok(mut mapping) if mapping.range.start < range.end => {
+                // Another thread may have changed what is mapped, so that it now is one with the mapping before.
+                if mapping.range.start < at && !found.is_empty() {
+                    mapping.offset += at - mapping.range.start;
+                    mapping.range.start = at;
+                }
+                at = mapping.range.end;
+                found.push(mapping);
+            }
+            Ok(_) | Err(Errno::NOENT) => break,
+            Err(_) => return None,
+        }
+    }
+    Some(found)
 }
 
 /// `_IOWR('f', 17, struct procmap_query)`
