@@ -113,8 +113,32 @@ fn a_forked_child_counts_its_own_waits() {
         // SAFETY: as above.
         unsafe { libc::_exit(i32::from(was_refused || is_refused())) }
     }
+    assert_child_succeeds(pid);
+    assert!(is_refused());
+}
+
+#[test]
+fn events_are_known_after_the_main_thread_has_ended() {
+    let _turn = limited();
+    // SAFETY: the child has this thread alone, which ends when it has started another one.
+    let pid = unsafe { libc::fork() };
+    if pid == 0 {
+        thread::spawn(|| {
+            let main = format!("/proc/self/task/{}/stat", std::process::id());
+            while !std::fs::read_to_string(&main).unwrap().contains(") Z ") {
+                thread::yield_now();
+            }
+            // SAFETY: the end of the child.
+            unsafe { libc::_exit(i32::from(callers_event().keep().is_err())) }
+        });
+        // SAFETY: the end of this thread.
+        unsafe { libc::syscall(libc::SYS_exit, 0) };
+    }
+    assert_child_succeeds(pid);
+}
+
+fn assert_child_succeeds(pid: libc::pid_t) {
     let mut status = 0;
     // SAFETY: a child of this test.
     assert_eq!((unsafe { libc::waitpid(pid, &raw mut status, 0) }, status), (pid, 0));
-    assert!(is_refused());
 }

@@ -58,7 +58,7 @@ pub(crate) fn own_process(process: u64) -> Result<(), NtStatus> {
     if process == 0 || process == CURRENT_PROCESS {
         return Ok(());
     }
-    let info = std::fs::read_to_string(format!("/proc/self/fdinfo/{process}"));
+    let info = std::fs::read_to_string(format!("/proc/thread-self/fdinfo/{process}"));
     let info = info.map_err(|_| NtStatus::INVALID_HANDLE)?;
     let pid = info.lines().find_map(|line| line.strip_prefix("Pid:")).ok_or(NtStatus::INVALID_HANDLE)?;
     match pid.trim() == std::process::id().to_string() {

@@ -32,7 +32,7 @@ use crate::fork::{SessionDescriptor, above_standard_streams};
 use crate::limits::{ATTACH_SECONDS_MAX, READ_BYTES};
 
 /// Where the system names the file of a descriptor; that of a sync file has its token in it.
-const OWN_DESCRIPTORS: &str = "/proc/self/fd";
+const OWN_DESCRIPTORS: &str = "/proc/thread-self/fd";
 
 /// Why a session could not be started. The texts are for the user of the program.
 #[derive(Debug, thiserror::Error)]

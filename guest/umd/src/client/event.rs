@@ -218,7 +218,8 @@ fn is_eventfd(file: BorrowedFd<'_>) -> bool {
     const LINK: &[u8] = b"anon_inode:[eventfd]";
     let mut path = [0u8; 32];
     let mut rest = &mut path[..];
-    write!(rest, "/proc/self/fd/{}", file.as_raw_fd()).expect("the path fits");
+    // `/proc/self` is the main thread, which a program may have ended, and then has no descriptors.
+    write!(rest, "/proc/thread-self/fd/{}", file.as_raw_fd()).expect("the path fits");
     let left = rest.len();
     let length = path.len() - left;
     let mut target = [MaybeUninit::<u8>::uninit(); 32];

@@ -1,8 +1,8 @@
 //! The mappings of this process in a range of addresses.
 //!
-//! Linux 6.11 and later answer for one address at a time (`PROCMAP_QUERY`). Earlier ones have the text of `/proc/self/maps`
-//! only, which is read up to the range: a program may have tens of thousands of mappings, and each piece of backing pages
-//! is one more.
+//! Linux 6.11 and later answer for one address at a time (`PROCMAP_QUERY`). Earlier ones have the text of
+//! `/proc/thread-self/maps` only, which is read up to the range: a program may have tens of thousands of mappings, and each
+//! piece of backing pages is one more. `/proc/self` is the main thread, which a program may have ended, and then has none.
 //!
 //! `unsafe` here: rustix does not have that ioctl.
 
@@ -10,6 +10,7 @@ use std::fs::File;
 use std::io::{BufRead as _, BufReader};
 use std::ops::Range;
 use std::os::fd::AsRawFd as _;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use proto::limits::BACKING_MEMFD;
 use rustix::io::Errno;
@@ -28,7 +29,7 @@ pub(super) struct Mapping {
 }
 
 impl Mapping {
-    /// A line of `/proc/self/maps`.
+    /// A line of `/proc/thread-self/maps`.
     pub fn parse(line: &str) -> Option<Self> {
         let (addresses, rest) = line.split_once(' ')?;
         let (start, end) = addresses.split_once('-')?;
@@ -62,6 +63,9 @@ impl Mapping {
     }
 }
 
+/// The kernel is known not to have that ioctl.
+static HAS_TEXT_ONLY: AtomicBool = AtomicBool::new(false);
+
 /// The mappings of this process.
 #[derive(Debug)]
 pub(super) struct OwnMaps {
@@ -75,13 +79,19 @@ pub(super) struct OwnMaps {
 impl OwnMaps {
     /// Of this moment and later.
     pub fn open() -> std::io::Result<OwnMaps> {
-        File::open("/proc/self/maps").map(OwnMaps::over)
+        // A profile of AppArmor that allows the second only is usual.
+        let file = File::open("/proc/thread-self/maps").or_else(|_| File::open("/proc/self/maps"));
+        file.map(OwnMaps::over)
     }
 
     /// Of a file that has them.
     pub(super) fn over(file: File) -> OwnMaps {
         const READ_BYTES: usize = 32 * 1024;
-        OwnMaps { file: BufReader::with_capacity(READ_BYTES, file), last: None, may_query: true }
+        OwnMaps {
+            file: BufReader::with_capacity(READ_BYTES, file),
+            last: None,
+            may_query: !HAS_TEXT_ONLY.load(Ordering::Relaxed),
+        }
     }
 
     /// The mappings that overlap a range, in the order of their addresses. Later calls ask for later ranges.
@@ -134,7 +144,13 @@ impl OwnMaps {
         // SAFETY: the kernel writes the struct, whose size it is told, and a name into the buffer, of which likewise.
         match unsafe { libc::ioctl(self.file.get_ref().as_raw_fd(), PROCMAP_QUERY, &raw mut query) } {
             0 => Ok(query.mapping(&name)),
-            _ => Err(Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::NOTTY)),
+            _ => {
+                let error = Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::INVAL);
+                if error == Errno::NOTTY {
+                    HAS_TEXT_ONLY.store(true, Ordering::Relaxed);
+                }
+                Err(error)
+            }
         }
     }
 }

@@ -130,3 +130,31 @@ fn a_line_that_is_not_understood_hides_no_later_mapping() {
     maps.may_query = false;
     assert_eq!(maps.of(&(0x2000..0x3000)).unwrap().len(), 1);
 }
+
+#[test]
+fn mappings_are_found_after_the_main_thread_has_ended() {
+    let memory = Memory::new(1);
+    // SAFETY: the child has this thread alone, which ends when it has started another one.
+    let pid = unsafe { libc::fork() };
+    if pid == 0 {
+        let range = memory.pages(0..1);
+        std::thread::spawn(move || {
+            let main = format!("/proc/self/task/{}/stat", std::process::id());
+            while !std::fs::read_to_string(&main).unwrap().contains(") Z ") {
+                std::thread::yield_now();
+            }
+            let found = [true, false].map(|may_query| {
+                let mut maps = OwnMaps::open().unwrap();
+                maps.may_query = may_query;
+                maps.of(&range).unwrap().len()
+            });
+            // SAFETY: the end of the child.
+            unsafe { libc::_exit(i32::from(found != [1, 1])) }
+        });
+        // SAFETY: the end of this thread.
+        unsafe { libc::syscall(libc::SYS_exit, 0) };
+    }
+    let mut status = 0;
+    // SAFETY: a child of this test.
+    assert_eq!((unsafe { libc::waitpid(pid, &raw mut status, 0) }, status), (pid, 0));
+}
