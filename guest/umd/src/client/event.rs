@@ -131,12 +131,10 @@ fn takes_the_reserve(number: RawFd) -> bool {
 
 /// The program's limit of descriptors; `None` without one, or if a filter of the program forbids to ask.
 fn descriptors_max() -> Option<u64> {
-    let mut limit = MaybeUninit::<libc::rlimit>::uninit();
-    // SAFETY: the struct is written, unless the call fails.
-    let is_known = unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, limit.as_mut_ptr()) } == 0;
-    // SAFETY: as above.
-    let current = is_known.then(|| unsafe { limit.assume_init() }.rlim_cur);
-    current.filter(|current| *current != libc::RLIM_INFINITY)
+    let mut limit = libc::rlimit { rlim_cur: libc::RLIM_INFINITY, rlim_max: libc::RLIM_INFINITY };
+    // SAFETY: writes to the struct only.
+    let is_known = unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) } == 0;
+    (is_known && limit.rlim_cur != libc::RLIM_INFINITY).then_some(limit.rlim_cur)
 }
 
 /// A duplicate of a caller's event.
