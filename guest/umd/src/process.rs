@@ -4,7 +4,7 @@
 //!                       any call                            the stream is lost
 //!   NOT STARTED ───────────────────▶ STARTED ───────────────▶ (calls answer DEVICE_REMOVED)
 //!     │      │  └─ no broker ─▶ FAILED: every call answers UNSUCCESSFUL; EnumAdapters2, EnumAdapters3
-//!     │      │                  and OpenAdapterFromLuid try again
+//!     │      │                  and OpenAdapterFromLuid try again, and answer NO_MEMORY if the process is at a limit
 //!     ◀── gpupv_end_session ── STARTED (`libgpupv_dev_dxg.so`, at the last close of /dev/dxg)
 //!     │      └─ fork ─▶ a NOT STARTED of the child's own, where only those three start a session and
 //!     │                 every other call answers INVALID_PARAMETER; libdxg answers UNSUCCESSFUL
@@ -102,7 +102,7 @@ pub(crate) fn session(starts: Starts) -> Result<&'static Session, NtStatus> {
         Err(error) => {
             *start = Start::Failed;
             explain(&error);
-            Err(NtStatus::UNSUCCESSFUL)
+            Err(if error.is_at_limit() { NtStatus::NO_MEMORY } else { NtStatus::UNSUCCESSFUL })
         }
     }
 }

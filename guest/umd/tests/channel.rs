@@ -132,7 +132,7 @@ fn a_blocked_leader_delivers_the_answers_of_others() {
 fn an_event_is_set_once_though_the_caller_closed_it_and_nobody_waits() {
     covers!("W-107", "EVT-026", "FEN-028");
     let (session, mut peer, fences) = connect_with_fences(welcome(), &[0]);
-    for _ in 0..10 {
+    for _ in 0..20 {
         let (event, caller) = callers_event();
         let watched = event.try_clone().unwrap();
         let (guest, fence) = (session.clone(), fences[0].clone());

@@ -4,6 +4,8 @@ mod host;
 
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
+use std::sync::OnceLock;
+use std::sync::mpsc::{Sender, channel};
 use std::thread;
 use std::time::Duration;
 
@@ -14,13 +16,29 @@ use d3dkmt::{
 };
 use dxcore::client::{CallerEvent, CreatedFence, Session, attach, block_on};
 use host::event::{new_event, taken};
-use host::{DEVICE, Listener, Peer, connect, connect_keeping, welcome};
+use host::{DEVICE, Listener, Peer, connect, connect_keeping, point_environment_to, send_packet, welcome};
 use proto::attach::BrokerReply;
 use proto::attach::broker_request::Body;
 use rustix::net::sockopt;
 
 const NO_FLAGS: SyncObjectFlags = SyncObjectFlags::empty();
 const BY_DRIVER: SyncObjectFlags = SyncObjectFlags::SIGNAL_BY_KMD;
+
+unsafe extern "C" {
+    fn D3DKMTCreateSynchronizationObject2(argument: *mut CreateSyncObject) -> i32;
+    safe fn gpupv_settle_events();
+}
+
+/// `D3DKMT_CREATESYNCHRONIZATIONOBJECT2` of a CPU_NOTIFICATION.
+#[repr(C)]
+#[derive(Default)]
+struct CreateSyncObject {
+    device: u64,
+    object_type: u32,
+    flags: u32,
+    event: u64,
+    rest: [u64; 9],
+}
 
 fn set(event: &OwnedFd) {
     rustix::io::write(event, &1u64.to_ne_bytes()).unwrap();
@@ -186,4 +204,38 @@ fn a_restarted_broker_has_room_for_events_and_is_not_asked_to_unregister_earlier
     let destroying = destroy(&mut host, later);
     assert!(matches!(host.serve_broker("").0, Body::UnregisterEvent(_)));
     assert_eq!(destroying.join().unwrap(), NtStatus::SUCCESS);
+}
+
+#[test]
+fn a_signal_handler_that_settles_events_does_not_wait_for_the_call_that_it_interrupts() {
+    static SETTLED: OnceLock<Sender<()>> = OnceLock::new();
+    extern "C" fn settle(_: i32) {
+        gpupv_settle_events();
+        SETTLED.get().unwrap().send(()).unwrap();
+    }
+    let ((settled, is_settled), (thread_of, its_thread)) = (channel(), channel());
+    SETTLED.set(settled).unwrap();
+    // SAFETY: the handler interrupts a thread in a read, which has no lock of the C library or of the channel.
+    unsafe { libc::signal(libc::SIGUSR1, settle as *const () as libc::sighandler_t) };
+    let (listener, event) = (Listener::new(), new_event());
+    point_environment_to(&listener.path);
+    let number = event.as_raw_fd() as u64;
+    let creating = thread::spawn(move || {
+        // SAFETY: names the thread that calls it.
+        thread_of.send(unsafe { libc::pthread_self() }).unwrap();
+        let (object_type, flags) = (SyncObjectType::CPU_NOTIFICATION.0, BY_DRIVER.bits());
+        let device = DEVICE.0.into();
+        let mut create =
+            CreateSyncObject { device, object_type, flags, event: number, ..CreateSyncObject::default() };
+        // SAFETY: a local struct of the layout that the library expects.
+        unsafe { D3DKMTCreateSynchronizationObject2(&raw mut create) }
+    });
+    let mut host = listener.accept_keeping(2, welcome(), 64);
+    assert!(matches!(host.broker_request().0, Body::RegisterEvent(_)));
+    // SAFETY: the thread has not been joined.
+    assert_eq!(unsafe { libc::pthread_kill(its_thread.recv().unwrap(), libc::SIGUSR1) }, 0);
+    assert_eq!(is_settled.recv_timeout(Duration::from_secs(10)), Ok(()));
+    send_packet(&host.broker, &BrokerReply { process: 1, ..BrokerReply::default() }, &[]);
+    answer_create(&mut host, NtStatus::SUCCESS, Handle::local(7, 1));
+    assert_eq!(creating.join().unwrap(), 0);
 }

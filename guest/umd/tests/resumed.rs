@@ -4,21 +4,29 @@ mod host;
 
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
+use std::sync::mpsc::channel;
 use std::sync::{Mutex, PoisonError};
 use std::thread;
+use std::time::Duration;
 
-use d3dkmt::{Handle, NtStatus, Reply, SyncObjectFlags};
-use dxcore::client::{Parents, Session, block_on};
+use d3dkmt::limits::MESSAGE_BYTES_MAX;
+use d3dkmt::{Call, Handle, NtStatus, Reply, SyncObjectFlags, WaitFromCpuFlags, WaitOutcome};
+use dxcore::client::{CallerEvent, Parents, Session, Wakes, block_on};
 use fence_page::PAGE_BYTES;
+use host::event::{is_set, new_event};
 use host::{ADAPTER, DEVICE, Memory, Peer, connect_resumable, create_fence, send_packet, welcome};
 use proto::attach::broker_request::AttachBacking;
 use proto::attach::{BrokerReply, broker_request};
+use proto::convert::wake_to_frame;
+use proto::frame::append;
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use rustix::thread::Pid;
 
 /// A process that returns presents every NT handle that it has open, those of other tests as well.
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
+const LONG: Duration = Duration::from_secs(5);
+const FENCE: Handle = Handle::local(100, 1);
 const PAGE: u64 = PAGE_BYTES as u64;
 
 /// A page of its own in private memory, and its address.
@@ -44,11 +52,11 @@ fn attach_page(session: &Session, host: &Peer, address: u64) -> OwnedFd {
     pages
 }
 
-/// Waits until a thread of this process sleeps in a futex. Systems that do not tell are not waited for.
-fn await_parked(thread: Pid) {
+/// Waits until a thread of this process sleeps in this system call. Systems that do not tell are not waited for.
+fn await_asleep(thread: Pid, in_call: libc::c_long) {
     let call = || std::fs::read_to_string(format!("/proc/self/task/{}/syscall", thread.as_raw_nonzero()));
-    let is_parked = |call: &str| call.split(' ').next() == Some(&libc::SYS_futex.to_string());
-    while call().is_ok_and(|call| !is_parked(&call)) {
+    let is_there = |call: &str| call.split(' ').next() == Some(&in_call.to_string());
+    while call().is_ok_and(|call| !is_there(&call)) {
         thread::yield_now();
     }
 }
@@ -58,7 +66,7 @@ fn await_parked(thread: Pid) {
 fn a_thread_that_asked_the_killed_broker_asks_the_next_one_while_another_thread_waits() {
     let _one = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     let (listener, session, mut host) = connect_resumable();
-    let (sender, threads) = std::sync::mpsc::channel();
+    let (sender, threads) = channel();
     thread::scope(|scope| {
         let waiting = scope.spawn(|| block_on(session.device_state(DEVICE, 1)).status);
         let (request, _) = host.call();
@@ -68,7 +76,8 @@ fn a_thread_that_asked_the_killed_broker_asks_the_next_one_while_another_thread_
         });
         let asking_thread = threads.recv().unwrap();
         let memory = host.regions.remove(0);
-        let mut host = listener.restart_with(host, memory, welcome(), || await_parked(asking_thread));
+        let mut host =
+            listener.restart_with(host, memory, welcome(), || await_asleep(asking_thread, libc::SYS_futex));
         let token = host.give_nt_handle();
         assert_eq!(asking.join().unwrap(), Ok(token));
         assert!(!waiting.is_finished());
@@ -167,4 +176,56 @@ fn a_file_in_the_number_of_attached_memory_is_not_given_to_the_next_daemon() {
     let (count, _) = rustix::net::recv(&host.broker, &mut request, rustix::net::RecvFlags::empty()).unwrap();
     assert_eq!(count, 0, "the connection has ended");
     assert_eq!(block_on(session.device_state(DEVICE, 1)).status, NtStatus::DEVICE_REMOVED);
+}
+
+/// A thread that has set events reports what it has read, which waits for a host that does not read.
+#[test]
+fn events_are_settled_while_the_host_does_not_read() {
+    const EVENTS: usize = 40;
+    const LONG_CALLS: usize = 4;
+    let _one = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+    let (_listener, session, mut host) = connect_resumable();
+    let wait = |event: Option<&OwnedFd>| {
+        let event = event.map(|event| CallerEvent::from_handle(event.as_raw_fd() as u64).unwrap());
+        block_on(session.wait_from_cpu(DEVICE, &[FENCE], &[1], WaitFromCpuFlags::empty(), event))
+    };
+    let write = || {
+        for _ in 0..LONG_CALLS {
+            let (contexts, private_data) = (vec![].into(), vec![0; MESSAGE_BYTES_MAX - PAGE_BYTES]);
+            let call = Call::SubmitCommand { contexts, commands: 0, length: 0, flags: 0, private_data };
+            session.port().channel().post(&call, &Wakes::None).unwrap();
+        }
+    };
+    let (events, mut wakes) = (Vec::from_iter((0..EVENTS).map(|_| new_event())), Vec::new());
+    let ((threads, writer), (settled, is_settled)) = (channel(), channel());
+    thread::scope(|scope| {
+        for event in &events {
+            let waiting = scope.spawn(|| wait(Some(event)));
+            let (request, name) = host.wait_call();
+            host.answer_wait(request, WaitOutcome::Registered);
+            append(&wake_to_frame(name, NtStatus::SUCCESS), &mut wakes);
+            assert_eq!(waiting.join().unwrap(), NtStatus::SUCCESS);
+        }
+        let reading = scope.spawn(|| wait(None));
+        let (request, name) = host.wait_call();
+        host.answer_wait(request, WaitOutcome::Registered);
+        scope.spawn(|| {
+            threads.send(rustix::thread::gettid()).unwrap();
+            write();
+        });
+        await_asleep(writer.recv().unwrap(), libc::SYS_sendto);
+        host.raw(&wakes);
+        while !events.iter().all(is_set) {
+            thread::yield_now();
+        }
+        scope.spawn(|| {
+            session.port().settle_events();
+            settled.send(()).unwrap();
+        });
+        let is_settled = is_settled.recv_timeout(LONG);
+        // With the report.
+        (0..=LONG_CALLS).for_each(|_| _ = host.frame().unwrap());
+        host.wake(name, NtStatus::SUCCESS);
+        assert_eq!((reading.join().unwrap(), is_settled), (NtStatus::SUCCESS, Ok(())));
+    });
 }

@@ -161,7 +161,7 @@ fn has_no_reader(writer: BorrowedFd<'_>) -> bool {
 }
 
 pub(crate) fn path_of(descriptor: BorrowedFd<'_>) -> String {
-    format!("/proc/self/fd/{}", descriptor.as_raw_fd())
+    format!("/proc/thread-self/fd/{}", descriptor.as_raw_fd())
 }
 
 fn open_writer(descriptor: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {

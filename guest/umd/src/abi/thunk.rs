@@ -58,7 +58,7 @@ pub(crate) fn own_process(process: u64) -> Result<(), NtStatus> {
     if process == 0 || process == CURRENT_PROCESS {
         return Ok(());
     }
-    let info = std::fs::read_to_string(format!("/proc/self/fdinfo/{process}"));
+    let info = std::fs::read_to_string(format!("/proc/thread-self/fdinfo/{process}"));
     let info = info.map_err(|_| NtStatus::INVALID_HANDLE)?;
     let pid = info.lines().find_map(|line| line.strip_prefix("Pid:")).ok_or(NtStatus::INVALID_HANDLE)?;
     match pid.trim() == std::process::id().to_string() {
@@ -94,10 +94,10 @@ pub extern "C" fn gpupv_end_session() {
 
 /// Returns once every event is set that the host signaled before it answered a call that has returned. For test
 /// programs, because events that a driver signals do not travel on the process's stream, and another thread may be setting the
-/// others.
+/// others. From a signal handler that has interrupted a call it returns at once.
 #[unsafe(no_mangle)]
 pub extern "C" fn gpupv_settle_events() {
-    guarded((), || {
+    in_call::run((), (), || {
         started_session().into_iter().for_each(|session| session.port().settle_events());
     });
 }

@@ -32,7 +32,7 @@ use crate::fork::{SessionDescriptor, above_standard_streams};
 use crate::limits::{ATTACH_SECONDS_MAX, READ_BYTES};
 
 /// Where the system names the file of a descriptor; that of a sync file has its token in it.
-const OWN_DESCRIPTORS: &str = "/proc/self/fd";
+const OWN_DESCRIPTORS: &str = "/proc/thread-self/fd";
 
 /// Why a session could not be started. The texts are for the user of the program.
 #[derive(Debug, thiserror::Error)]
@@ -65,6 +65,24 @@ pub enum AttachError {
 }
 
 impl AttachError {
+    /// The process has no descriptor or memory left for a session.
+    pub fn is_at_limit(&self) -> bool {
+        match self {
+            AttachError::NoDescriptor
+            | AttachError::Memory(MemoryError::NoSpace { .. } | MemoryError::Map(_)) => true,
+            AttachError::System(error) => matches!(*error, Errno::MFILE | Errno::NFILE | Errno::NOMEM),
+            AttachError::NoBroker { .. }
+            | AttachError::Refused(_)
+            | AttachError::BadReply(_)
+            | AttachError::NoProc
+            | AttachError::DescriptorTaken
+            | AttachError::Closed
+            | AttachError::TimedOut
+            | AttachError::Memory(MemoryError::TooSmall { .. } | MemoryError::Misplaced { .. })
+            | AttachError::NoWelcome(_) => false,
+        }
+    }
+
     /// The broker closed the connection, or no broker listens any more.
     pub fn is_disconnect(&self) -> bool {
         match self {

@@ -53,7 +53,7 @@ pub(super) struct Reception {
     pub pending_calls: PendingCalls<Event, Parker>,
     /// A thread reads the stream.
     pub leading: bool,
-    /// That thread may have events to set.
+    /// That thread has events to set.
     pub delivering: bool,
     /// Threads that wait until it has set them.
     pub settling: Vec<Parker>,

@@ -4,7 +4,7 @@
 //! may close it even during the call. So the library uses a duplicate, and checks that, from the first look on: its number
 //! cannot become that of another file.
 //!
-//! `unsafe` here: the caller's descriptor is borrowed to be duplicated.
+//! `unsafe` here: the caller's descriptor is borrowed to be duplicated, and rustix takes getrlimit for one that cannot fail.
 
 use std::io::Write as _;
 use std::mem::MaybeUninit;
@@ -16,9 +16,8 @@ use std::time::Duration;
 use ::client::{EventError, RegisteredEvent};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
-use rustix::process::{Resource, getrlimit};
 
-use crate::fork::ABOVE_STANDARD_STREAMS;
+use crate::fork::{ABOVE_STANDARD_STREAMS, generation};
 use crate::limits::EVENTS_SHARE;
 use crate::notice::print;
 
@@ -54,10 +53,14 @@ impl CallerEvent {
         }
     }
 
-    /// The event for use after the call.
+    /// The event for use after the call, as long as an object of the program.
     pub fn keep(self) -> Result<Event, EventError> {
+        self.keep_as(false)
+    }
+
+    fn keep_as(self, is_pending: bool) -> Result<Event, EventError> {
         match is_eventfd(self.0.as_fd()) {
-            true => Ok(Event(Arc::new(Kept::new(self.0)))),
+            true => Ok(Event::of(self.0, is_pending)),
             false => Err(EventError::NotAnEvent),
         }
     }
@@ -73,28 +76,38 @@ impl ::client::CallerEvent for CallerEvent {
     /// For a wait or a signal, which may stay pending when the program no longer cares.
     fn keep(self) -> Result<Event, EventError> {
         let takes_the_reserve = takes_the_reserve(self.0.as_raw_fd());
-        let event = CallerEvent::keep(self)?;
+        let event = self.keep_as(true)?;
         if takes_the_reserve { Err(EventError::NoDescriptor) } else { Ok(event) }
     }
 }
 
-/// Descriptors that events have after their calls.
-static KEPT: AtomicU64 = AtomicU64::new(0);
+/// Events of pending waits and signals. The high half is the generation of the process that counts them: a child has copies
+/// of its parent's, which stay open, and counts its own.
+static PENDING: AtomicU64 = AtomicU64::new(0);
 
-/// A descriptor that counts.
+fn no_pending(generation: u32) -> u64 {
+    u64::from(generation) << u32::BITS
+}
+
 #[derive(Debug)]
-struct Kept(OwnedFd);
+struct Kept {
+    descriptor: OwnedFd,
+    /// It counts as pending in the process of this generation.
+    is_pending: AtomicBool,
+    generation: u32,
+}
 
 impl Kept {
-    fn new(event: OwnedFd) -> Kept {
-        KEPT.fetch_add(1, Ordering::Relaxed);
-        Kept(event)
+    fn end_pending(&self) {
+        if self.is_pending.swap(false, Ordering::Relaxed) && self.generation == generation() {
+            PENDING.fetch_sub(1, Ordering::Relaxed);
+        }
     }
 }
 
 impl Drop for Kept {
     fn drop(&mut self) {
-        KEPT.fetch_sub(1, Ordering::Relaxed);
+        self.end_pending();
     }
 }
 
@@ -102,16 +115,26 @@ impl Drop for Kept {
 /// waits again: its waits stay pending and keep one descriptor each. The lowest free number says that all below are used.
 fn takes_the_reserve(number: RawFd) -> bool {
     static SAID: AtomicBool = AtomicBool::new(false);
-    let Some(limit) = getrlimit(Resource::Nofile).current else { return false };
-    let (share, kept) = (limit / EVENTS_SHARE, KEPT.load(Ordering::Relaxed));
-    let takes = kept > share && number as u64 >= limit - share;
+    let pending = PENDING.load(Ordering::Relaxed).saturating_sub(no_pending(generation()));
+    // Most programs have none, and are spared the system call.
+    let Some(limit) = (pending > 0).then(descriptors_max).flatten() else { return false };
+    let share = limit / EVENTS_SHARE;
+    let takes = pending > share && number as u64 >= limit - share;
     if takes && !SAID.swap(true, Ordering::Relaxed) {
         print(format_args!(
-            "waits with an event are refused: {kept} events of calls that are pending keep a descriptor each, of the {limit} \
+            "waits with an event are refused: {pending} events of calls that are pending keep a descriptor each, of the {limit} \
              that the program may have (ulimit -n), and the rest is left to the program"
         ));
     }
     takes
+}
+
+/// The program's limit of descriptors; `None` without one, or if a filter of the program forbids to ask.
+fn descriptors_max() -> Option<u64> {
+    let mut limit = libc::rlimit { rlim_cur: libc::RLIM_INFINITY, rlim_max: libc::RLIM_INFINITY };
+    // SAFETY: writes to the struct only.
+    let is_known = unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) } == 0;
+    (is_known && limit.rlim_cur != libc::RLIM_INFINITY).then_some(limit.rlim_cur)
 }
 
 /// A duplicate of a caller's event.
@@ -126,16 +149,25 @@ impl RegisteredEvent for Event {
 
 impl AsFd for Event {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.0.as_fd()
+        self.0.descriptor.as_fd()
     }
 }
 
 impl Event {
+    fn of(descriptor: OwnedFd, is_pending: bool) -> Event {
+        let generation = generation();
+        if is_pending {
+            let more = |count: u64| Some(count.max(no_pending(generation)) + 1);
+            let _ = PENDING.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more);
+        }
+        Event(Arc::new(Kept { descriptor, is_pending: AtomicBool::new(is_pending), generation }))
+    }
+
     /// An event of the library's own.
     pub fn new() -> std::io::Result<Event> {
         let event = rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC)?;
         let above = rustix::io::fcntl_dupfd_cloexec(&event, ABOVE_STANDARD_STREAMS)?;
-        Ok(Event(Arc::new(Kept::new(above))))
+        Ok(Event::of(above, false))
     }
 
     /// Blocks until it is set, and clears it, or until the time is over. One thread waits.
@@ -157,6 +189,7 @@ impl Event {
             self.set();
         }
         if taken || !is_own {
+            self.0.end_pending();
             std::mem::forget(self);
         }
     }
@@ -183,7 +216,8 @@ fn is_eventfd(file: BorrowedFd<'_>) -> bool {
     const LINK: &[u8] = b"anon_inode:[eventfd]";
     let mut path = [0u8; 32];
     let mut rest = &mut path[..];
-    write!(rest, "/proc/self/fd/{}", file.as_raw_fd()).expect("the path fits");
+    // `/proc/self` is the main thread, which a program may have ended, and then has no descriptors.
+    write!(rest, "/proc/thread-self/fd/{}", file.as_raw_fd()).expect("the path fits");
     let left = rest.len();
     let length = path.len() - left;
     let mut target = [MaybeUninit::<u8>::uninit(); 32];

@@ -146,7 +146,7 @@ impl Link {
 
 fn open_descriptors() -> Vec<RawFd> {
     let number = |entry: std::fs::DirEntry| entry.file_name().to_str()?.parse().ok();
-    let entries = std::fs::read_dir("/proc/self/fd").into_iter().flatten();
+    let entries = std::fs::read_dir("/proc/thread-self/fd").into_iter().flatten();
     entries.flatten().filter_map(number).collect()
 }
 

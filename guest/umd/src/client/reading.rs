@@ -179,14 +179,8 @@ impl Channel {
     /// `None` in a forked child.
     fn release_role(&self) -> Option<MutexGuard<'_, Reception>> {
         let mut reception = self.lock_reception()?;
-        (reception.leading, reception.delivering) = (false, false);
-        if reception.settling.is_empty() {
-            return Some(reception);
-        }
-        let settling = std::mem::take(&mut reception.settling);
-        drop(reception);
-        settling.iter().for_each(Parker::wake);
-        self.lock_reception()
+        reception.leading = false;
+        Some(reception)
     }
 
     /// Returns once every event is set whose wake was read before.
@@ -291,11 +285,24 @@ impl Channel {
         let (dispatched, to_set) = self.dispatch(&mut inbound.frames, &mut deliveries, read_ns);
         let end = dispatched.err();
         drop(inbound);
+        let sets = deliveries.iter().any(sets_event);
         deliveries.into_iter().for_each(perform);
+        if sets {
+            self.wake_settling();
+        }
         if let Some(times) = self.times.as_ref().filter(|_| !to_set.is_empty()) {
             times.record_set(to_set);
         }
         end
+    }
+
+    /// The events that this thread has read are set.
+    fn wake_settling(&self) {
+        let Some(mut reception) = self.lock_reception() else { return };
+        reception.delivering = false;
+        let settling = std::mem::take(&mut reception.settling);
+        drop(reception);
+        settling.iter().for_each(Parker::wake);
     }
 
     /// Whether more can be read, and the events whose set times the host wants.
@@ -310,7 +317,7 @@ impl Channel {
         // The leader does not sleep, and a futex call has a cost.
         let asleep = |parker: &Parker| followers.iter().any(|follower| follower.is(parker));
         let dispatched = pending_calls.dispatch(frames, asleep, deliveries);
-        *delivering |= !deliveries.is_empty();
+        *delivering = deliveries.iter().any(sets_event);
         let to_set = match (&self.times, read_ns) {
             (Some(times), Some(read_ns)) => times.read(pending_calls.take_timed(), read_ns),
             _ => Vec::new(),
@@ -435,6 +442,10 @@ impl Channel {
 
 /// A delivery that is due once the lock is released.
 type Due = Delivery<Event, Parker>;
+
+fn sets_event(due: &Due) -> bool {
+    matches!(due, Delivery::Set(_))
+}
 
 fn perform(due: Due) {
     match due {

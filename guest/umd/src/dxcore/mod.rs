@@ -24,7 +24,7 @@ mod properties;
 use std::ffi::c_void;
 use std::ptr::null;
 
-use d3dkmt::{Luid, limits};
+use d3dkmt::{Luid, NtStatus, limits};
 
 use crate::client::{Session, block_on};
 use crate::in_call;
@@ -107,7 +107,11 @@ type Present = (Luid, u32);
 /// The adapters that the process has and that have not stopped, in the order of the host. `None`: the host does not say,
 /// because the process is at a limit of its own.
 fn present() -> Option<Vec<Present>> {
-    let Some(session) = attached() else { return Some(Vec::new()) };
+    let session = match session(Starts::Session) {
+        Ok(session) => session,
+        Err(NtStatus::NO_MEMORY) => return None,
+        Err(_) => return Some(Vec::new()),
+    };
     match block_on(session.enum_adapters(limits::ADAPTERS_MAX as u32)) {
         Ok(adapters) => {
             for adapter in &adapters {

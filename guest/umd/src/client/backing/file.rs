@@ -27,7 +27,7 @@ impl BackingFile {
         Ok(BackingFile { descriptor: ManuallyDrop::new(descriptor), file })
     }
 
-    /// Its number in `/proc/self/maps`.
+    /// Its number in `/proc/thread-self/maps`.
     pub fn inode(&self) -> u64 {
         self.file.1
     }

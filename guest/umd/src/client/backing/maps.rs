@@ -1,8 +1,8 @@
 //! The mappings of this process in a range of addresses.
 //!
-//! Linux 6.11 and later answer for one address at a time (`PROCMAP_QUERY`). Earlier ones have the text of `/proc/self/maps`
-//! only, which is read up to the range: a program may have tens of thousands of mappings, and each piece of backing pages
-//! is one more.
+//! Linux 6.11 and later answer for one address at a time (`PROCMAP_QUERY`). Earlier ones have the text of
+//! `/proc/thread-self/maps` only, which is read up to the range: a program may have tens of thousands of mappings, and each
+//! piece of backing pages is one more. `/proc/self` is the main thread, which a program may have ended, and then has none.
 //!
 //! `unsafe` here: rustix does not have that ioctl.
 
@@ -10,6 +10,7 @@ use std::fs::File;
 use std::io::{BufRead as _, BufReader};
 use std::ops::Range;
 use std::os::fd::AsRawFd as _;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use proto::limits::BACKING_MEMFD;
 use rustix::io::Errno;
@@ -28,7 +29,7 @@ pub(super) struct Mapping {
 }
 
 impl Mapping {
-    /// A line of `/proc/self/maps`.
+    /// A line of `/proc/thread-self/maps`.
     pub fn parse(line: &str) -> Option<Self> {
         let (addresses, rest) = line.split_once(' ')?;
         let (start, end) = addresses.split_once('-')?;
@@ -62,6 +63,9 @@ impl Mapping {
     }
 }
 
+/// The kernel is known not to have that ioctl.
+static HAS_TEXT_ONLY: AtomicBool = AtomicBool::new(false);
+
 /// The mappings of this process.
 #[derive(Debug)]
 pub(super) struct OwnMaps {
@@ -75,15 +79,25 @@ pub(super) struct OwnMaps {
 impl OwnMaps {
     /// Of this moment and later.
     pub fn open() -> std::io::Result<OwnMaps> {
+        // A profile of AppArmor that allows the second only is usual.
+        let file = File::open("/proc/thread-self/maps").or_else(|_| File::open("/proc/self/maps"));
+        file.map(OwnMaps::over)
+    }
+
+    /// Of a file that has them.
+    pub(super) fn over(file: File) -> OwnMaps {
         const READ_BYTES: usize = 32 * 1024;
-        let file = BufReader::with_capacity(READ_BYTES, File::open("/proc/self/maps")?);
-        Ok(OwnMaps { file, last: None, may_query: true })
+        OwnMaps {
+            file: BufReader::with_capacity(READ_BYTES, file),
+            last: None,
+            may_query: !HAS_TEXT_ONLY.load(Ordering::Relaxed),
+        }
     }
 
     /// The mappings that overlap a range, in the order of their addresses. Later calls ask for later ranges.
     pub fn of(&mut self, range: &Range<u64>) -> std::io::Result<Vec<Mapping>> {
         if self.may_query {
-            match self.query(range) {
+            match walk(range, |address| self.covering_or_next(address)) {
                 Some(found) => return Ok(found),
                 None => self.may_query = false,
             }
@@ -108,26 +122,13 @@ impl OwnMaps {
 
     fn next_line(&mut self) -> std::io::Result<Option<Mapping>> {
         let mut line = Vec::new();
-        self.file.read_until(b'\n', &mut line)?;
-        Ok(Mapping::parse(&String::from_utf8_lossy(&line)))
-    }
-
-    /// Asks for each mapping of the range; `None` if this kernel does not answer, or if a filter of the program forbids
-    /// to ask.
-    fn query(&self, range: &Range<u64>) -> Option<Vec<Mapping>> {
-        let mut found = Vec::new();
-        let mut at = range.start;
-        while at < range.end {
-            match self.covering_or_next(at) {
-                Ok(mapping) if mapping.range.start < range.end => {
-                    at = mapping.range.end;
-                    found.push(mapping);
-                }
-                Ok(_) | Err(Errno::NOENT) => break,
-                Err(_) => return None,
+        while self.file.read_until(b'\n', &mut line)? > 0 {
+            if let Some(mapping) = Mapping::parse(&String::from_utf8_lossy(&line)) {
+                return Ok(Some(mapping));
             }
+            line.clear();
         }
-        Some(found)
+        Ok(None)
     }
 
     fn covering_or_next(&self, address: u64) -> Result<Mapping, Errno> {
@@ -143,9 +144,42 @@ impl OwnMaps {
         // SAFETY: the kernel writes the struct, whose size it is told, and a name into the buffer, of which likewise.
         match unsafe { libc::ioctl(self.file.get_ref().as_raw_fd(), PROCMAP_QUERY, &raw mut query) } {
             0 => Ok(query.mapping(&name)),
-            _ => Err(Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::NOTTY)),
+            _ => {
+                let error = Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::INVAL);
+                if error == Errno::NOTTY {
+                    HAS_TEXT_ONLY.store(true, Ordering::Relaxed);
+                }
+                Err(error)
+            }
         }
     }
+}
+
+/// Asks for each mapping of a range; `None` if this kernel does not answer, or if a filter of the program forbids to ask.
+pub(super) fn walk(
+    range: &Range<u64>,
+    mut covering_or_next: impl FnMut(u64) -> Result<Mapping, Errno>,
+) -> Option<Vec<Mapping>> {
+    let mut found = Vec::new();
+    let mut at = range.start;
+    while at < range.end {
+        match covering_or_next(at) {
+            // A filter of the program, too, may answer that all went well.
+            Ok(mapping) if mapping.range.end <= at.max(mapping.range.start) => return None,
+            Ok(mut mapping) if mapping.range.start < range.end => {
+                // Another thread may have changed what is mapped, so that it now is one with the mapping before.
+                if mapping.range.start < at && !found.is_empty() {
+                    mapping.offset += at - mapping.range.start;
+                    mapping.range.start = at;
+                }
+                at = mapping.range.end;
+                found.push(mapping);
+            }
+            Ok(_) | Err(Errno::NOENT) => break,
+            Err(_) => return None,
+        }
+    }
+    Some(found)
 }
 
 /// `_IOWR('f', 17, struct procmap_query)`

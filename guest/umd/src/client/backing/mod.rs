@@ -72,7 +72,7 @@ pub enum BackingError {
     NotMapped(Range<u64>),
     #[error("{at:#x} is in a shared mapping ({name}): only private memory can back an allocation")]
     Shared { at: u64, name: String },
-    #[error("cannot read /proc/self/maps: {0}")]
+    #[error("cannot read /proc/thread-self/maps: {0}")]
     Maps(std::io::Error),
     #[error(transparent)]
     Broker(#[from] AttachError),

@@ -1,8 +1,8 @@
 //! What is read of the process's mappings.
 
-use rustix::mm::{MprotectFlags, mprotect};
+use rustix::mm::{MprotectFlags, ProtFlags, mprotect};
 
-use super::super::maps::{Mapping, OwnMaps};
+use super::super::maps::{Mapping, OwnMaps, walk};
 use super::super::{covered, overlapping};
 use super::*;
 
@@ -80,9 +80,13 @@ fn the_kernels_answers_are_those_of_its_text() {
     assert!(asked(false)[0].contains(BACKING_MEMFD));
 }
 
+fn mapping(range: Range<u64>) -> Mapping {
+    let (protection, name) = (ProtFlags::READ, String::new());
+    Mapping { range, protection, is_private: true, offset: 0, inode: 0, name }
+}
+
 #[test]
 fn only_mappings_of_a_range_are_looked_at() {
-    let mapping = |range| Mapping { range, ..OwnMaps::open().unwrap().of(&(0..u64::MAX)).unwrap().remove(0) };
     let kept = [mapping(0x2000..0x4000), mapping(0x5000..0x6000)];
     let starts = |maps: &[Mapping]| maps.iter().map(|mapping| mapping.range.start).collect::<Vec<_>>();
     for (range, wanted) in [
@@ -96,4 +100,61 @@ fn only_mappings_of_a_range_are_looked_at() {
     assert!(matches!(covered(&kept, &(0x3000..0x5800), |_| true), Err(None)));
     assert!(covered(&kept, &(0x5000..0x5800), |_| true).is_ok());
     assert!(covered(&kept, &(0x5000..0x6800), |_| true).is_err());
+}
+
+/// Asks a kernel that answers with the first of these that ends after the address.
+fn asked(range: Range<u64>, answers: &[Mapping]) -> Option<Vec<Mapping>> {
+    let mut answers = answers.iter();
+    walk(&range, |_| Ok(answers.next().expect("it asks no more").clone()))
+}
+
+#[test]
+fn an_answer_that_is_no_mapping_after_the_address_is_not_believed() {
+    for wrong in [0..0, 0x1000..0x2000, Range { start: 0x5000, end: 0x3000 }] {
+        assert!(asked(0x2000..0x4000, &[mapping(wrong)]).is_none());
+    }
+}
+
+#[test]
+fn mappings_that_another_thread_joins_meanwhile_do_not_overlap() {
+    let found = asked(0x2000..0x6000, &[mapping(0x1000..0x3000), mapping(0x1000..0x6000)]).unwrap();
+    let ranges_and_offsets = found.iter().map(|one| (one.range.clone(), one.offset));
+    assert_eq!(Vec::from_iter(ranges_and_offsets), [(0x1000..0x3000, 0), (0x3000..0x6000, 0x2000)]);
+}
+
+#[test]
+fn a_line_that_is_not_understood_hides_no_later_mapping() {
+    let text = File::from(memfd_create("text", MemfdFlags::CLOEXEC).unwrap());
+    text.write_all_at(b"what a later kernel says\n2000-3000 rw-p 00000000 00:00 0 \n", 0).unwrap();
+    let mut maps = OwnMaps::over(text);
+    maps.may_query = false;
+    assert_eq!(maps.of(&(0x2000..0x3000)).unwrap().len(), 1);
+}
+
+#[test]
+fn mappings_are_found_after_the_main_thread_has_ended() {
+    let memory = Memory::new(1);
+    // SAFETY: the child has this thread alone, which ends when it has started another one.
+    let pid = unsafe { libc::fork() };
+    if pid == 0 {
+        let range = memory.pages(0..1);
+        std::thread::spawn(move || {
+            let main = format!("/proc/self/task/{}/stat", std::process::id());
+            while !std::fs::read_to_string(&main).unwrap().contains(") Z ") {
+                std::thread::yield_now();
+            }
+            let found = [true, false].map(|may_query| {
+                let mut maps = OwnMaps::open().unwrap();
+                maps.may_query = may_query;
+                maps.of(&range).unwrap().len()
+            });
+            // SAFETY: the end of the child.
+            unsafe { libc::_exit(i32::from(found != [1, 1])) }
+        });
+        // SAFETY: the end of this thread.
+        unsafe { libc::syscall(libc::SYS_exit, 0) };
+    }
+    let mut status = 0;
+    // SAFETY: a child of this test.
+    assert_eq!((unsafe { libc::waitpid(pid, &raw mut status, 0) }, status), (pid, 0));
 }
