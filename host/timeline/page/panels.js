@@ -78,7 +78,7 @@ class Panels {
     for (const [fence, value] of named.slice(0, NAMED)) {
       const [text, , , hasValue] = this.head.fences[fence];
       fields.push(["fence", text]);
-      if (hasValue) fields.push(["value", "" + value]);
+      if (hasValue && (words.joint(row) !== null || value != 0)) fields.push(["value", "" + value]);
     }
     if (named.length > NAMED) fields.push(["and", `${named.length - NAMED} more`]);
     if (events.wakes[row] > 0) fields.push(["wakes", events.wakes[row] === 1 ? "1 wait" : events.wakes[row] + " waits"]);

@@ -282,6 +282,26 @@ fn a_wake_up_is_listed_with_the_call_of_its_step_and_the_signal_that_it_led_to()
 }
 
 #[test]
+fn a_wake_up_by_a_call_without_a_value_is_listed_without_one() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let mut session = common::Session::new(file.path());
+    let client = session.guest(0, 1, "client");
+    let fence = session.fence(client, SyncObjectFlags::empty()).object;
+    let event = session.wait(client, &[(fence, 6)]);
+    session.call(client.process, Call::DestroySynchronizationObject { object: fence });
+    session.times(client, client, event);
+    session.finish();
+    let timeline = common::timeline_of(file.path());
+    let words = timeline.latency_text(9);
+    assert!(words.contains("DestroySynchronizationObject F0 wakes host / p1 client (event 1)\n"), "{words}");
+    let json = timeline.latency_json(9);
+    assert_eq!(
+        (&json["slowest"][0]["fence"], &json["slowest"][0]["value"]),
+        (&0.into(), &serde_json::Value::Null)
+    );
+}
+
+#[test]
 fn differences_beyond_those_listed_are_counted() {
     let folder = tempfile::tempdir().unwrap();
     let [one, other] = ["one", "other"].map(|name| folder.path().join(name));
