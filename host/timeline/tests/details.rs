@@ -43,6 +43,17 @@ fn a_call_that_names_a_fence_without_a_value_has_none() {
 }
 
 #[test]
+fn waits_at_the_end_are_not_counted_if_the_replay_diverged() {
+    let mut timeline = common::small_timeline();
+    timeline.integrity.diverged = true;
+    (timeline.blocked, timeline.reasons, timeline.why_picture) = Default::default();
+    let mut page = Page::of(timeline, "#panel=blocked");
+    assert_eq!(page.text("#blocked-button"), "Waits at the end (?)");
+    assert!(page.text("#blocked").contains("what waits at its end is not known"));
+    page.no_errors();
+}
+
+#[test]
 fn the_parts_of_a_wait_say_where_the_guests_times_are() {
     let file = tempfile::NamedTempFile::new().unwrap();
     for with_times in [false, true] {
