@@ -34,7 +34,7 @@ class App {
     const whole = head.end - head.begin, shown = events.rows === 0 ? 0 : events.at[events.rows - 1] - events.at[0];
     const length = shown < whole ? `${duration(shown)} of ${duration(whole)}` : duration(whole);
     byId("meta").textContent = `${number(events.rows)} events in ${length}, from ${duration(head.begin)} of the daemon's clock on, ${head.program}`;
-    byId("blocked-button").textContent = `Blocked (${head.blocked.length + head.blockedLeftOut})`;
+    byId("blocked-button").textContent = `Waits at the end (${head.blockedUnknown ? "?" : head.blocked.length + head.blockedLeftOut})`;
     byId("why-button").hidden = head.whyPicture === "";
     if (head.integrity) this.problem(head.integrity);
     this.fit();

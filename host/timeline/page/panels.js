@@ -1,4 +1,4 @@
-// The panels: details of the selection, blocked waits, the table of events, the keys.
+// The panels: details of the selection, waits at the end, the table of events, the keys.
 
 const KEYS = [
   ["\u2190 \u2192", "move the view; with Shift by a whole screen"],
@@ -10,7 +10,7 @@ const KEYS = [
   ["c", "go to the cause: from a wake-up to its signal, from a run to its call"],
   ["/", "search: #1041, F3, p2, a call, a status, a note"],
   ["x", "lay steps out by time or in order"],
-  ["b", "show waits that are blocked at the end"],
+  ["b", "show what waits at the end"],
   ["w", "show why these waits do not end, as a picture"],
   ["t", "show the events on the screen as a table"],
   ["a", "show the values of all fences, or only of the busiest"],
@@ -78,7 +78,7 @@ class Panels {
     for (const [fence, value] of named.slice(0, NAMED)) {
       const [text, , , hasValue] = this.head.fences[fence];
       fields.push(["fence", text]);
-      if (hasValue) fields.push(["value", "" + value]);
+      if (hasValue && (words.joint(row) !== null || value != 0)) fields.push(["value", "" + value]);
     }
     if (named.length > NAMED) fields.push(["and", `${named.length - NAMED} more`]);
     if (events.wakes[row] > 0) fields.push(["wakes", events.wakes[row] === 1 ? "1 wait" : events.wakes[row] + " waits"]);
@@ -154,7 +154,7 @@ class Panels {
   blocked() {
     const { head, words } = this, box = document.querySelector("#blocked .scroll");
     if (head.blocked.length === 0) {
-      box.replaceChildren(element("p", head.blockedUnknown ? "The replay ended before the trace, so what waits at its end is not known." : "Nothing is blocked at the end of the trace."));
+      box.replaceChildren(element("p", head.blockedUnknown ? "The replay ended before the trace, so what waits at its end is not known." : "Nothing waits at the end of the trace."));
       return;
     }
     const told = new Set();
@@ -176,7 +176,7 @@ class Panels {
   // The picture of `gpupv why`. An image runs no script.
   why() {
     document.querySelector("#why .scroll").append(
-      element("img", null, { src: "data:image/svg+xml;base64," + this.head.whyPicture, alt: "The chains from each waiter to the cause; the list of blocked waits (b) has the same in words" }),
+      element("img", null, { src: "data:image/svg+xml;base64," + this.head.whyPicture, alt: "The chains from each waiter to the cause; the list of waits (b) has the same in words" }),
       element("p", "gpupv why TRACE --svg FILE writes this picture.", { class: "note" }),
     );
   }

@@ -72,12 +72,18 @@ class Words {
     return value === 0xffff_ffff_ffff_ffffn ? "MAX" : "" + value;
   }
 
+  // Between an object of a call and its value; null if the call gives none a value.
+  joint(row) {
+    const name = this.head.words[this.timeline.events.name[row]];
+    return name.includes("Wait") ? ">=" : name.includes("Signal") ? "=" : null;
+  }
+
   event(row) {
     const { events } = this.timeline, name = this.head.words[events.name[row]];
     let text = name;
     const named = this.named(row);
     if (named.length > 0) {
-      const joint = name.includes("Wait") ? ">=" : name.includes("Signal") ? "=" : null;
+      const joint = this.joint(row);
       text += " " + (joint === null ? fenceName(named[0][0]) : this.list(named, joint));
       if (events.any.has(row) && named.length > 1) text += " (any)";
     }

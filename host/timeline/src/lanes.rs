@@ -276,16 +276,32 @@ pub(crate) fn call(timeline: &Timeline, event: &Event) -> String {
         let mut targets = vec![(event.fence, event.value)];
         targets.extend_from_slice(&event.others);
         text += " ";
-        text += &match (name.contains("Wait"), name.contains("Signal")) {
-            (true, _) => timeline.waited_targets(&targets, event.any),
-            (false, true) => timeline.targets(&targets, "="),
-            (false, false) => Timeline::fence_name(event.fence),
-        };
+        text += &called_targets(timeline, name, &targets, event.any);
     }
     match event.status {
         None | Some(0) => text,
         Some(status) => text + " " + &status_name(status),
     }
+}
+
+/// What a call of this name names: `F3 >= 9`, or only the first object if the call gives none a value.
+pub(crate) fn called_targets(
+    timeline: &Timeline,
+    name: &str,
+    targets: &[(FenceId, u64)],
+    any: bool,
+) -> String {
+    match targets {
+        [] => String::new(),
+        [(fence, _), ..] if !gives_values(name) => Timeline::fence_name(*fence),
+        _ if name.contains("Wait") => timeline.waited_targets(targets, any),
+        _ => timeline.targets(targets, "="),
+    }
+}
+
+/// Whether a call of this name waits for values or signals them. Most others name objects without a value.
+pub(crate) fn gives_values(name: &str) -> bool {
+    name.contains("Wait") || name.contains("Signal")
 }
 
 /// What became of a signal in a queue.

@@ -76,6 +76,32 @@ fn a_trace_that_begins_with_a_state_has_its_acquires_and_its_waiting_queues() {
     }
 }
 
+/// The kernel's time stands still while more is due than fits a step, so these calls come later than it.
+#[test]
+fn a_wait_that_began_in_a_late_step_has_its_step() {
+    let [whole, late] = timelines(|session, client| {
+        let flags = KeyedMutexFlags::empty();
+        let create = Call::CreateKeyedMutex { initial_value: 0, private_data: Vec::new(), flags };
+        let Reply::KeyedMutex { mutex, .. } = session.call(client.process, create) else { panic!() };
+        let awaited = session.fence(client, SyncObjectFlags::empty()).object;
+        for event in 900..1_100 {
+            let acquire =
+                Call::AcquireKeyedMutex { mutex, key: 1, timeout: Some(-10), event: EventId(event) };
+            session.call(client.process, acquire);
+        }
+        session.now += 1_000_000;
+        session.wait(client, &[(awaited, 1)]);
+        session.advance(0, 0);
+    });
+    let [whole, late] = [&whole, &late].map(|timeline| {
+        let [wait] = &timeline.blocked[..] else { panic!("{:?}", timeline.blocked) };
+        (wait.step, wait.since)
+    });
+    assert!(whole.0.is_some() && whole.1 < Some(1_000_000), "{whole:?}");
+    // The state that this one begins with has the wait, and not its call.
+    assert_eq!(late, (None, whole.1));
+}
+
 #[test]
 fn what_a_queue_waits_for_has_the_kernels_value_and_a_mutex_or_semaphore_has_none() {
     let [timeline, late] = timelines(|session, client| {

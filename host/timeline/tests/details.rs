@@ -27,6 +27,33 @@ fn a_call_of_several_objects_is_shown_and_found_by_each() {
 }
 
 #[test]
+fn a_call_that_names_a_fence_without_a_value_has_none() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    common::pair(file.path(), |session, client, _, [frames, _]| {
+        session.signal(client, frames, 1);
+        session.call(client.process, Call::DestroySynchronizationObject { object: frames });
+    });
+    let mut page = Page::of(common::timeline_of(file.path()), "");
+    for (call, has_value) in [("Signal", true), ("Destroy", false), ("CreateSync", false), ("Share", false)] {
+        page.is(&format!("gpupv.app.search('{call}')"));
+        let details = page.text("#details");
+        assert!(details.contains("fence") && details.contains("value") == has_value, "{call}: {details}");
+    }
+    page.no_errors();
+}
+
+#[test]
+fn waits_at_the_end_are_not_counted_if_the_replay_diverged() {
+    let mut timeline = common::small_timeline();
+    timeline.integrity.diverged = true;
+    (timeline.blocked, timeline.reasons, timeline.why_picture) = Default::default();
+    let mut page = Page::of(timeline, "#panel=blocked");
+    assert_eq!(page.text("#blocked-button"), "Waits at the end (?)");
+    assert!(page.text("#blocked").contains("what waits at its end is not known"));
+    page.no_errors();
+}
+
+#[test]
 fn the_parts_of_a_wait_say_where_the_guests_times_are() {
     let file = tempfile::NamedTempFile::new().unwrap();
     for with_times in [false, true] {

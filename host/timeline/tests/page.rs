@@ -148,7 +148,7 @@ fn search_finds_an_event_and_goes_on_to_the_next() {
 #[test]
 fn blocked_table_says_who_waits_for_what() {
     let mut page = Page::small();
-    assert_eq!(page.text("#blocked-button"), "Blocked (3)");
+    assert_eq!(page.text("#blocked-button"), "Waits at the end (3)");
     assert_eq!(page.is("document.getElementById('blocked').hidden"), json!(true));
     page.browser.press("b");
     assert_eq!(page.is("document.getElementById('blocked').hidden"), json!(false));

@@ -435,6 +435,40 @@ fn a_wait_that_ended_with_its_fence_has_no_signal_as_its_cause() {
     assert!(lanes.contains("fence destroyed F0 >= 5 (1.000 ms)"), "{lanes}");
 }
 
+/// Its wake-up is held until the process is thawed or the VM is resumed.
+#[test]
+fn a_wait_of_a_frozen_process_or_a_paused_vm_that_ended_with_its_fence_ends_as_that() {
+    for (is_vm, ends) in [(false, true), (true, true), (false, false)] {
+        let timeline = of_process(|session, _| {
+            session.vm(1, "red");
+            let client = session.guest(1, 2, "client");
+            let hold = |session: &mut common::Session, is_held| {
+                let process = client.process;
+                session.input(match is_vm {
+                    true => dxgkrnl::Input::VmPaused { vm: dxgkrnl::VmId(1), paused: is_held },
+                    false => dxgkrnl::Input::ProcessFrozen { process, frozen: is_held },
+                })
+            };
+            let fence = session.fence(client, SyncObjectFlags::empty()).object;
+            session.signal(client, fence, 5);
+            let flags = d3dkmt::SignalFlags::ALLOW_FENCE_REWIND;
+            let (objects, values) = ([fence].as_slice().into(), [0].as_slice().into());
+            let rewind = Call::SignalFromCpu { device: client.device, objects, values, flags };
+            session.call(client.process, rewind);
+            session.wait(client, &[(fence, 5)]);
+            hold(session, true);
+            session.call(client.process, Call::DestroySynchronizationObject { object: fence });
+            if ends {
+                session.now += MS;
+                hold(session, false);
+            }
+        });
+        let wait = &timeline.waits[0];
+        let outcome = if ends { "fence destroyed" } else { "pending" };
+        assert_eq!((wait.outcome.name(), wait.cause), (outcome, None));
+    }
+}
+
 /// A dump of a flight recorder, or a segment of a journal.
 #[test]
 fn a_trace_that_begins_with_a_state_has_the_names_and_the_causes_of_the_whole_one() {

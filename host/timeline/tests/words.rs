@@ -282,6 +282,26 @@ fn a_wake_up_is_listed_with_the_call_of_its_step_and_the_signal_that_it_led_to()
 }
 
 #[test]
+fn a_wake_up_by_a_call_without_a_value_is_listed_without_one() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let mut session = common::Session::new(file.path());
+    let client = session.guest(0, 1, "client");
+    let fence = session.fence(client, SyncObjectFlags::empty()).object;
+    let event = session.wait(client, &[(fence, 6)]);
+    session.call(client.process, Call::DestroySynchronizationObject { object: fence });
+    session.times(client, client, event);
+    session.finish();
+    let timeline = common::timeline_of(file.path());
+    let words = timeline.latency_text(9);
+    assert!(words.contains("DestroySynchronizationObject F0 wakes host / p1 client (event 1)\n"), "{words}");
+    let json = timeline.latency_json(9);
+    assert_eq!(
+        (&json["slowest"][0]["fence"], &json["slowest"][0]["value"]),
+        (&0.into(), &serde_json::Value::Null)
+    );
+}
+
+#[test]
 fn differences_beyond_those_listed_are_counted() {
     let folder = tempfile::tempdir().unwrap();
     let [one, other] = ["one", "other"].map(|name| folder.path().join(name));
@@ -339,6 +359,40 @@ fn what_happens_to_a_vm_or_a_process_of_one_trace_only_is_a_difference() {
         assert!(!compare(&other, &one).is_same());
         assert!(compare(&other, &other).is_same());
     }
+}
+
+#[test]
+fn a_process_that_ends_with_its_vm_ends_otherwise_than_one_that_exits() {
+    let (process, vm) = (ProcessId(2), VmId(2));
+    let folder = tempfile::tempdir().unwrap();
+    let [one, other] = ["one", "other"].map(|name| folder.path().join(name));
+    crossed(&one, &[Input::ProcessGone { process }]);
+    crossed(&other, &[Input::VmDetached { vm }]);
+    let found = compare(&one, &other);
+    assert!(found.to_string().contains("blue/server#1: ends in A, ends with its VM in B"), "{found}");
+    assert!(!found.is_same());
+}
+
+/// An event may be used again by a wait while none with it is pending.
+#[test]
+fn a_wake_up_ends_the_latest_wait_and_not_one_that_was_cancelled() {
+    let folder = tempfile::tempdir().unwrap();
+    let [one, other] = ["one", "other"].map(|name| folder.path().join(name));
+    for (path, value) in [(&one, 5), (&other, 4)] {
+        common::pair(path, |session, client, server, [frames, theirs]| {
+            let event = session.wait(server, &[(theirs, 5)]);
+            session.call(server.process, Call::CancelWait { event });
+            session.now += 1_000;
+            let (objects, values) = (vec![theirs].into(), vec![5].into());
+            let (device, flags) = (server.device, WaitFromCpuFlags::empty());
+            session.call(server.process, Call::WaitFromCpu { device, objects, values, flags, event });
+            session.signal(client, frames, value);
+            session.input(Input::ProcessGone { process: server.process });
+        });
+    }
+    let found = compare(&one, &other);
+    assert!(found.to_string().contains("red/server#1: ends in A, ends with a pending wait in B"), "{found}");
+    assert!(compare(&one, &one).is_same());
 }
 
 /// A recording may stop before the process that acted last has ended.

@@ -137,7 +137,12 @@ impl SyncObject {
 
     /// Whether a process can still name it, by a handle or by an NT handle.
     pub fn has_handles(&self) -> bool {
-        self.is_open() || self.rare.as_ref().is_some_and(|rare| rare.shares > 0)
+        self.is_open() || self.is_shared()
+    }
+
+    /// Whether there is an NT handle of it.
+    pub fn is_shared(&self) -> bool {
+        self.rare.as_ref().is_some_and(|rare| rare.shares > 0)
     }
 
     pub fn is_destroyed(&self) -> bool {

@@ -23,7 +23,7 @@ pub(crate) struct Waiter {
 }
 
 /// Why CPU waits end without their value.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 pub(crate) enum EndOfWaits {
     FenceDestroyed,
     DeviceLost,
@@ -71,10 +71,11 @@ pub(crate) struct WaiterScan {
 }
 
 impl WaiterScan {
-    /// The waits that it has yet to end: those for this object, through this open if there is one, with a lower number.
-    pub fn ended(&self) -> Option<((u32, Option<u32>), u64)> {
+    /// The waits that it has yet to end, and why: those for this object, through this open if there is one, with a lower
+    /// number.
+    pub fn ended(&self) -> Option<((u32, Option<u32>, EndOfWaits), u64)> {
         match self.action {
-            WaiterAction::End { open, why: _ } => Some(((self.object, open), self.before)),
+            WaiterAction::End { open, why } => Some(((self.object, open, why), self.before)),
             WaiterAction::Forget { .. } => None,
         }
     }

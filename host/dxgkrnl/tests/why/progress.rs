@@ -1,12 +1,15 @@
 //! Waits that running work will release are not reported as dead; and the limits of a report.
 
-use super::{Q, chain, is_waits_for, only, why};
+use super::{Q, acts, chain, is_waits_for, of, only, why};
 use crate::common::hardware::*;
 use crate::common::session::Session;
-use crate::common::{P, World, without_timeouts};
-use d3dkmt::{Call, Handle, SignalFlags, SyncObjectFlags};
+use crate::common::{P, World, dropping, share, without_timeouts};
+use d3dkmt::{
+    Call, Handle, Reply, ShareToken, SignalFlags, SyncObjectFlags, SyncObjectInfo, SyncObjectType, calls,
+};
+use dxgkrnl::policy::{AbandonedMutex, FaultedDevicePoisons};
 use dxgkrnl::why::{Question, Verdict};
-use dxgkrnl::{Effects, Input, Kernel, ProcessId};
+use dxgkrnl::{Config, Effects, Input, Kernel, Policy, ProcessId};
 
 #[test]
 fn a_signal_behind_work_that_runs_is_progress() {
@@ -233,6 +236,124 @@ fn waits_that_later_steps_of_a_reset_end_are_progressing() {
     }
     assert!(steps > 10 && why(&world).waiting == 0);
     world.finish();
+}
+
+/// Handles an input, and checks the verdict on the waits of a process after this step and each that is left, while it
+/// waits.
+fn verdicts_while(world: &mut World, input: Input, process: u32, verdict: &str) {
+    step(world, input);
+    let (mut steps, question) = (0, Question { process: Some(process), ..Question::default() });
+    while world.kernel.has_backlog() && world.kernel.why(&question).waiting > 0 {
+        assert_eq!(of(world, process).verdict.name(), verdict, "step {steps}");
+        world.kernel.handle(world.now, Input::Deadline, &mut Effects::default());
+        steps += 1;
+    }
+    assert!(steps > 2, "{steps}");
+}
+
+#[test]
+fn a_wait_that_outlives_its_device_waits_on_while_the_device_is_cleared_away() {
+    let verdicts = [(true, true, "waits-for"), (false, true, "dead-end"), (false, false, "progressing")];
+    for (is_open, is_shared, verdict) in verdicts {
+        let mut world = World::new();
+        let device = world.device();
+        for _ in 0..40 {
+            world.fence(device, 0);
+        }
+        let flags = SyncObjectFlags::UNWAIT_CPU_WAITERS_ONLY_ON_DESTROY;
+        let (fence, _, others) = world.shared_fence(device, flags, SyncObjectFlags::empty());
+        world.pending(device, &[(fence, 1)], false);
+        if is_shared {
+            world.ok(share(fence, ShareToken([9; 16])));
+        }
+        if !is_open {
+            acts(&mut world, Q, |world| world.ok(Call::DestroySynchronizationObject { object: others }));
+        }
+        world.kernel.set_work_units_per_step(4, 4);
+        let destroy = Input::Call { process: P, request: 0, call: Call::DestroyDevice { device } };
+        verdicts_while(&mut world, destroy, 1, verdict);
+        assert_eq!(why(&world).waiting, usize::from(is_shared));
+    }
+}
+
+#[test]
+fn a_signal_of_several_queues_of_which_one_is_being_dropped_comes_no_more() {
+    let ends: [fn(Handle, Handle) -> Input; 3] = [
+        |_, _| Input::ProcessGone { process: P },
+        |device, _| Input::Call { process: P, request: 0, call: Call::DestroyDevice { device } },
+        |_, context| Input::Call { process: P, request: 0, call: Call::DestroyContext { context } },
+    ];
+    for end in ends {
+        let mut world = World::with_config(dropping(Default::default()));
+        let device = world.device();
+        let awaited = world.fence(device, 0).object;
+        let (fence, others_device, others) =
+            world.shared_fence(device, SyncObjectFlags::empty(), SyncObjectFlags::empty());
+        let contexts = [world.context(device, ADVANCED), world.context(device, OTHER)];
+        for value in 1..=40 {
+            world.gpu_wait(contexts[0], awaited, value);
+        }
+        world.gpu_signal(&contexts, fence, 1);
+        acts(&mut world, Q, |world| world.pending(others_device, &[(others, 1)], false));
+        world.kernel.set_work_units_per_step(4, 4);
+        step(&mut world, end(device, contexts[0]));
+        let mut steps = 0;
+        while world.kernel.has_backlog() {
+            let verdict = of(&world, 2).verdict;
+            assert!(!matches!(verdict, Verdict::Progressing { .. }), "step {steps}: {verdict:?}");
+            world.kernel.handle(world.now, Input::Deadline, &mut Effects::default());
+            steps += 1;
+        }
+        assert!(steps > 2 && of(&world, 2).verdict.name() != "progressing");
+    }
+}
+
+#[test]
+fn a_wait_through_another_device_waits_on_while_the_device_of_its_fence_is_lost() {
+    let policy = Policy { faulted_device_poisons: FaultedDevicePoisons::Keeps, ..Policy::default() };
+    let mut world = World::with_config(Config { policy, ..Config::default() });
+    let (lost, device) = (world.device(), world.device());
+    let fence = world.fence(lost, 0).object;
+    for _ in 0..40 {
+        world.pending(device, &[(fence, 1)], false);
+    }
+    world.kernel.set_work_units_per_step(4, 4);
+    let call = Call::MarkDeviceAsError { device: lost, reason: 0 };
+    verdicts_while(&mut world, Input::Call { process: P, request: 0, call }, 1, "waits-for");
+    assert_eq!(why(&world).waiting, 40);
+}
+
+#[test]
+fn mutexes_of_an_owner_that_is_being_cleared_away_are_free_later_unless_the_policy_keeps_them() {
+    let rules = [(AbandonedMutex::Freed, "progressing"), (AbandonedMutex::StaysOwned, "dead-end")];
+    for ((rule, verdict), goes) in rules.into_iter().flat_map(|rule| [(rule, false), (rule, true)]) {
+        let policy = Policy { abandoned_mutex: rule, ..Policy::default() };
+        let mut world = World::with_config(dropping(Config { policy, ..Config::default() }));
+        let device = world.device();
+        let taker = world.context(device, 1);
+        let info = SyncObjectInfo {
+            object_type: SyncObjectType::MUTEX,
+            flags: SyncObjectFlags::SHARED,
+            ..SyncObjectInfo::default()
+        };
+        let mutexes: Vec<_> = (0..40).map(|_| world.object(device, info)).collect();
+        let theirs = world.other(2);
+        let owner = world.context(theirs, 0);
+        for mutex in &mutexes {
+            let open = Call::OpenSynchronizationObject { shared_handle: mutex.shared_handle };
+            let Reply::SyncObject(opened) = world.ok(open) else { panic!() };
+            world.ok(calls::acquire(owner, &[opened.object]));
+        }
+        world.process = P;
+        world.ok(calls::acquire(taker, &[mutexes[39].object]));
+        assert!(is_waits_for(&of(&world, 1), 2));
+        world.kernel.set_work_units_per_step(4, 4);
+        let end = match goes {
+            true => Input::ProcessGone { process: Q },
+            false => Input::Call { process: Q, request: 0, call: Call::DestroyContext { context: owner } },
+        };
+        verdicts_while(&mut world, end, 1, verdict);
+    }
 }
 
 /// Checks reports of random sessions after some steps. A report never panics and changes nothing. Without further inputs,

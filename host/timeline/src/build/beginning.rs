@@ -68,5 +68,6 @@ impl Builder {
             );
             waits.begin(process, EventId(acquire.event), names.process(process), kind, Vec::new(), begin);
         }
+        waits.are_of_first_state();
     }
 }

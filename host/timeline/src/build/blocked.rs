@@ -9,7 +9,7 @@ use dxgkrnl::why::{Cause, Missing, Question, Waiter, WaiterKind, Why};
 
 use super::Builder;
 use crate::observe::Log;
-use crate::timeline::{Blocked, FenceId, Reason, Timeline, TrackId, TrackKind};
+use crate::timeline::{Blocked, FenceId, Moment, Reason, Timeline, TrackId, TrackKind};
 use crate::why_picture;
 
 impl Builder {
@@ -38,6 +38,7 @@ impl Builder {
             }
         }
         let packets = self.queues.begun();
+        let in_trace = |begun: &Moment| (begun.at, Some(begun.sequence));
         let waiters = (0..).zip(&why.causes);
         let waiters = waiters.flat_map(|(at, cause)| cause.waiters.iter().map(move |waiter| (at, waiter)));
         let mut blocked = Vec::new();
@@ -46,27 +47,24 @@ impl Builder {
             let queue = waiter.queue.and_then(|handle| queues.get(&(process.0, handle.0))).copied();
             let begun = match waiter.kind {
                 WaiterKind::Cpu { event } | WaiterKind::KeyedMutex { event } => {
-                    self.waits.pending.get(&(process, EventId(event))).map(|wait| wait.begin)
+                    self.waits.begun((process, EventId(event)))
                 }
                 WaiterKind::Queue { .. } | WaiterKind::Taker { .. } => {
-                    queue.and_then(|queue| packets.get(&(queue, None))).copied()
+                    queue.and_then(|queue| packets.get(&(queue, None))).map(in_trace)
                 }
                 WaiterKind::Work { submission_fence_id, .. } => {
-                    queue.and_then(|queue| packets.get(&(queue, Some(submission_fence_id)))).copied()
+                    queue.and_then(|queue| packets.get(&(queue, Some(submission_fence_id)))).map(in_trace)
                 }
                 WaiterKind::Call { request, .. } => {
-                    self.unanswered.get(&(process, request)).map(|call| call.moment)
+                    self.unanswered.get(&(process, request)).map(|call| in_trace(&call.moment))
                 }
                 WaiterKind::Held { .. } => None,
             };
             blocked.push(Blocked {
                 track: queue.unwrap_or_else(|| self.names.process(process)),
                 what: what(&waiter.kind),
-                since: waiter.since.or(begun.map(|begun| begun.at)),
-                // A trace's first state has waits, but not their calls.
-                step: begun
-                    .filter(|begun| waiter.since.is_none_or(|since| since >= begun.at))
-                    .map(|begun| begun.sequence),
+                since: waiter.since.or(begun.map(|(at, _)| at)),
+                step: begun.and_then(|(_, step)| step),
                 wants: self.wants(waiter),
                 fences: waiter.missing.iter().filter_map(|missing| self.fence_of(missing)).collect(),
                 why: at,

@@ -1,6 +1,5 @@
 //! Builds the rows of one step: replays its input on a kernel whose drivers are observed, and reads the effects.
 
-use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 
 use d3dkmt::{
@@ -454,7 +453,7 @@ impl Builder {
     fn process_wakes(&mut self, effects: &Effects, input_summary: &StepInput, moment: Moment) -> u32 {
         let mut wakes = 0;
         let early = effects.notes.iter().filter_map(|note| Some((note.process?, note.ended_wait()?)));
-        let early: BTreeSet<_> = early.collect();
+        early.for_each(|wait| self.waits.ended_early(wait));
         for event in &effects.events {
             self.stats.stats.wakes += 1;
             wakes += 1;
@@ -462,8 +461,7 @@ impl Builder {
             let Some(name) = event.target.event() else { continue };
             let (signals, kept) = (&self.signals, &self.kept_signals);
             let of_process = (event.process, name);
-            let is_early = early.contains(&of_process);
-            let woken = self.waits.wake(of_process, event.status, is_early, moment, signals, kept);
+            let woken = self.waits.wake(of_process, event.status, moment, signals, kept);
             let process = self.names.process(event.process);
             let signal = woken.and_then(|(_, cause)| cause).filter(|cause| cause.fence != NONE);
             let signal = signal.map(|cause| (cause.track, cause.fence, cause.value));

@@ -1,6 +1,6 @@
 //! CPU waits, from registration to wake-up, and their causes.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use d3dkmt::{EventId, NtStatus};
 use dxgkrnl::ddi::EngineId;
@@ -59,13 +59,16 @@ impl KeptSignals {
 }
 
 pub(super) struct Waits {
+    /// The outcome is `FenceDestroyed` if only the wake-up is missing: it may be held.
     pub pending: BTreeMap<(ProcessId, EventId), Wait>,
+    /// Waits of a trace's first state, which has no calls. Some may have ended.
+    of_first_state: BTreeSet<(ProcessId, EventId)>,
     pub rows: Rows<Wait>,
 }
 
 impl Waits {
     pub fn new(options: &Options) -> Self {
-        Waits { pending: BTreeMap::new(), rows: Rows::new(options) }
+        Waits { pending: BTreeMap::new(), of_first_state: BTreeSet::new(), rows: Rows::new(options) }
     }
 
     pub fn begin(
@@ -81,6 +84,25 @@ impl Waits {
         let wait =
             Wait { process: track, event: event.0, kind, targets, begin, end: begin, outcome, cause: None };
         self.pending.insert((process, event), wait);
+        self.of_first_state.remove(&(process, event));
+    }
+
+    /// Marks all pending waits as those of the trace's first state.
+    pub fn are_of_first_state(&mut self) {
+        self.of_first_state.extend(self.pending.keys());
+    }
+
+    /// When a pending wait was registered, and in which step if that is in the trace.
+    pub fn begun(&self, name: (ProcessId, EventId)) -> Option<(Nanos, Option<u64>)> {
+        let begin = self.pending.get(&name)?.begin;
+        Some((begin.at, (!self.of_first_state.contains(&name)).then_some(begin.sequence)))
+    }
+
+    /// Notes that a wait has ended without its value. Its wake-up may come in a later step.
+    pub fn ended_early(&mut self, name: (ProcessId, EventId)) {
+        if let Some(wait) = self.pending.get_mut(&name) {
+            wait.outcome = Outcome::FenceDestroyed;
+        }
     }
 
     /// Ends a wait, by a signal or with its fence. Returns how long it took, and its cause.
@@ -88,14 +110,13 @@ impl Waits {
         &mut self,
         name: (ProcessId, EventId),
         status: NtStatus,
-        is_early: bool,
         moment: Moment,
         signals: &[Signaled],
         kept: &KeptSignals,
     ) -> Option<(Nanos, Option<Cause>)> {
         let mut wait = self.pending.remove(&name)?;
         wait.outcome = match status {
-            NtStatus::SUCCESS if is_early => Outcome::FenceDestroyed,
+            NtStatus::SUCCESS if wait.outcome == Outcome::FenceDestroyed => Outcome::FenceDestroyed,
             NtStatus::SUCCESS => Outcome::Done,
             NtStatus(status) => Outcome::Status(status),
         };
@@ -133,7 +154,7 @@ impl Waits {
     /// Adds rows for waits that are pending at the end of the trace.
     pub fn finish(&mut self, moment: Moment) {
         for mut wait in std::mem::take(&mut self.pending).into_values() {
-            wait.end = moment;
+            (wait.outcome, wait.end) = (Outcome::Pending, moment);
             self.push(wait);
         }
     }

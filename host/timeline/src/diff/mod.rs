@@ -49,6 +49,12 @@ struct WaitSummary {
     is_cancelled: bool,
 }
 
+impl WaitSummary {
+    fn is_pending(&self) -> bool {
+        self.end.is_none() && !self.is_cancelled
+    }
+}
+
 /// How a process ended.
 #[derive(Clone, Copy)]
 struct End {
@@ -73,9 +79,10 @@ struct ProcessSummary {
 
 impl ProcessSummary {
     fn ends(&mut self, with_vm: bool) {
-        let is_pending = |wait: &&WaitSummary| wait.end.is_none() && !wait.is_cancelled;
-        let pending = self.waits.values().flatten().filter(is_pending).count();
-        self.end.get_or_insert(End { with_vm, pending });
+        if self.end.is_none() {
+            let pending = self.waits.values().flatten().filter(|wait| wait.is_pending()).count();
+            self.end = Some(End { with_vm, pending });
+        }
     }
 }
 
@@ -462,11 +469,12 @@ fn compare(name: &str, left: &ProcessSummary, right: &ProcessSummary, diff: &mut
 }
 
 /// The difference of how a process ended. An end of one trace only counts if it had a pending wait, or if others made
-/// calls after the last one of the process in the other trace (`others_go_on`): a recording may stop before it ends.
+/// calls after the last one of the process in the other trace (`others_go_on`): a recording may stop before it ends. So a
+/// recording that stops before an idle process ends is a difference.
 fn compare_ends(name: &str, ends: (Option<End>, Option<End>), others_go_on: (bool, bool)) -> Option<Ended> {
     let differs = match ends {
         (None, None) => false,
-        (Some(one), Some(other)) => (one.pending > 0) != (other.pending > 0),
+        (Some(one), Some(other)) => (one.with_vm, one.pending > 0) != (other.with_vm, other.pending > 0),
         (Some(one), None) => one.pending > 0 || others_go_on.1,
         (None, Some(other)) => other.pending > 0 || others_go_on.0,
     };
@@ -548,10 +556,13 @@ impl Side {
                     }
                 }
                 Input::Fault(fault) => side.disrupted(format!("fault: {fault}")),
-                Input::ProcessGone { process } => side.ends(&names, *process, false),
+                Input::ProcessGone { process } => {
+                    vm_of.remove(process);
+                    side.ends(&names, *process, false);
+                }
                 Input::VmDetached { vm } => {
-                    for (process, _) in vm_of.iter().filter(|(_, of)| *of == vm) {
-                        side.ends(&names, *process, true);
+                    for (process, _) in vm_of.extract_if(.., |_, of| of == vm) {
+                        side.ends(&names, process, true);
                     }
                 }
                 Input::ProcessFrozen { process, frozen } => {
@@ -614,8 +625,8 @@ impl Side {
         let summary = self.processes.entry(process.to_owned()).or_default();
         summary.wakes += 1;
         let Some(event) = woken.target.event() else { return };
-        let mut waits = summary.waits.entry(event).or_default().iter_mut();
-        if let Some(wait) = waits.find(|wait| wait.end.is_none()) {
+        let mut waits = summary.waits.entry(event).or_default().iter_mut().rev();
+        if let Some(wait) = waits.find(|wait| wait.is_pending()) {
             wait.end = Some((now, woken.status));
         }
     }
@@ -645,8 +656,8 @@ impl Side {
         let summary = processes.entry(process.to_owned()).or_default();
         summary.last_call = sequence;
         if let Call::CancelWait { event } = call {
-            let waits = summary.waits.get_mut(event).into_iter().flatten();
-            waits.for_each(|wait| wait.is_cancelled = true);
+            let last = summary.waits.get_mut(event).and_then(|waits| waits.last_mut());
+            last.into_iter().for_each(|wait| wait.is_cancelled = true);
         }
         let (numbered, named) = (&mut summary.numbered, Vec::new());
         let mut replacing = Replacing { process, numbered, made, named, opens: false };

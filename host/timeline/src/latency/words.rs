@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 
 use super::{DRIFT_PPM, Latency, Length, PART_NAMES, PARTS, Split, Wake};
 use crate::format::duration;
+use crate::lanes::{called_targets, gives_values};
 use crate::timeline::Timeline;
 
 /// A duration as `180.2 us`, or as `< 43 us` if it is not greater than its error: it is somewhere below that.
@@ -114,8 +115,8 @@ impl Timeline {
     /// `#12 p1 writer SignalFromCpu F3 = 9 wakes p2 reader (event 4)`, with the signal behind it if that is another one.
     fn wake_words(&self, split: &Split) -> String {
         let Wake { step, by, call, named, signal, track, event, .. } = split.wake;
-        let joint = if self.word(call).contains("Wait") { ">=" } else { "=" };
-        let target = named.map_or_else(String::new, |named| format!(" {}", self.targets(&[named], joint)));
+        let target = |named| format!(" {}", called_targets(self, self.word(call), &[named], false));
+        let target = named.map_or_else(String::new, target);
         let other = signal.filter(|(track, fence, value)| (*track, Some((*fence, *value))) != (by, named));
         let other = other.map_or_else(String::new, |(track, fence, value)| {
             format!(": {} signals {}", self.path(track), self.targets(&[(fence, value)], "="))
@@ -141,6 +142,7 @@ impl Timeline {
             let parts: serde_json::Map<String, Value> =
                 PART_NAMES.iter().zip(&split.parts).map(part).collect();
             let (fence, value) = wake.named.unzip();
+            let value = value.filter(|_| gives_values(self.word(wake.call)));
             let cause = wake.signal.map(
                 |(track, fence, value)| json!({ "by": self.path(track), "fence": fence, "value": value }),
             );

@@ -20,6 +20,7 @@ pub mod messages;
 use std::collections::BTreeMap;
 
 use crate::format::status_name;
+use crate::lanes::gives_values;
 use crate::latency::Split;
 use crate::parts::parts;
 use crate::timeline::{MarkKind, NONE, Outcome, PacketKind, Timeline, TrackId, TrackKind, Wait, WaitKind};
@@ -255,7 +256,9 @@ impl Writer<'_> {
             }
             if event.fence != NONE {
                 args.push(("fence", Arg::Text(Timeline::fence_name(event.fence))));
-                args.push(("value", Arg::Number(event.value)));
+                if event.value != 0 || gives_values(timeline.word(event.name)) {
+                    args.push(("value", Arg::Number(event.value)));
+                }
             }
             let uuid = of_track(event.track);
             let flows = self.begun.get(&event.moment.sequence).cloned().unwrap_or_default();

@@ -10,7 +10,7 @@ use super::graph::{Dependencies, Leaf, Node, WHOLE};
 use super::index::{ALTERNATIVES_LISTED_MAX, WaitIndex};
 use crate::ProcessId;
 use crate::ddi::{EngineId, EngineState, EngineWork, HwQueueId, PendingWrite, WorkState};
-use crate::policy::ForeignMutexRelease;
+use crate::policy::{AbandonedMutex, ForeignMutexRelease};
 use crate::sync::keyed_mutex::State;
 use crate::sync::legacy::{Acquire, Kind, MutexOwner};
 use crate::sync::waits::{Wait, WaitItem, WaitOwner};
@@ -226,7 +226,10 @@ impl WaitIndex<'_> {
             return Dependencies::Any(nodes);
         }
         if self.abandons(owner.process, owner.by) {
-            return Dependencies::Any(vec![Node::LaterSteps(object)]);
+            return match self.kernel.config.policy.abandoned_mutex {
+                AbandonedMutex::Freed => Dependencies::Any(vec![Node::LaterSteps(object)]),
+                AbandonedMutex::StaysOwned => Dependencies::Leaf(Leaf::Dead),
+            };
         }
         let is_gone = owner.by == Handle::NULL || !self.kernel.processes.by_id().contains_key(&owner.process);
         if is_gone {

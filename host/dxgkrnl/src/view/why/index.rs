@@ -177,7 +177,10 @@ impl<'a> WaitIndex<'a> {
                 }
             }
         }
-        for (broadcast, state) in kernel.vidsch.broadcasts().iter().filter(|(_, state)| !state.broken) {
+        for (broadcast, state) in kernel.vidsch.broadcasts().iter() {
+            if state.broken || self.is_broken(broadcast) {
+                continue;
+            }
             self.signal(&state.signal, Node::Broadcast(broadcast));
         }
     }
@@ -338,7 +341,7 @@ impl<'a> WaitIndex<'a> {
     pub fn removed(&self, object: u32, by: ProcessId) -> Option<u32> {
         let right = |open: &&Open| {
             let has_right = !open.flags.contains(SyncObjectFlags::NO_SIGNAL);
-            has_right && !self.has_device(open) && !self.kernel.is_ending(open.process)
+            has_right && !self.has_device(open) && !self.is_ending(open)
         };
         let of_others = self.opens(object).filter(right).find(|open| open.process != by);
         let own = || self.opens(object).filter(right).find(|_| self.signalers(object).is_empty());
@@ -353,13 +356,13 @@ impl<'a> WaitIndex<'a> {
 
     fn may_signal(&self, open: &Open) -> bool {
         let has_right = !open.flags.contains(SyncObjectFlags::NO_SIGNAL);
-        has_right && !self.kernel.is_ending(open.process) && self.has_device(open)
+        has_right && !self.is_ending(open) && self.has_device(open)
     }
 
-    /// Whether a process with the right to signal an object has ended and is still being cleared away.
+    /// Whether an open with the right to signal an object is still being cleared away.
     pub fn has_ending_signaler(&self, object: u32) -> bool {
         let mut opens = self.opens(object).filter(|open| !open.flags.contains(SyncObjectFlags::NO_SIGNAL));
-        opens.any(|open| self.kernel.is_ending(open.process))
+        opens.any(|open| self.is_ending(open))
     }
 
     /// Whether the process of an open has an active device on its adapter.

@@ -4,24 +4,28 @@
 use alloc::collections::btree_map::Entry;
 use alloc::collections::{BTreeMap, BTreeSet};
 
-use d3dkmt::Handle;
+use d3dkmt::{Handle, SyncObjectFlags};
 
 use super::index::WaitIndex;
 use crate::ProcessId;
 use crate::kernel::Kernel;
+use crate::sync::Open;
+use crate::sync::reached::EndOfWaits;
 use crate::sync::waits::{WaitId, WaitItem, WaitOwner};
 use crate::tdr::LostFences;
-use crate::vidsch::Task;
+use crate::vidsch::{Packet, Task};
 
 /// The part of the backlog that ends waits, collected once.
 #[derive(Default)]
 pub(super) struct Leftovers {
     /// By object, and the open if only waits through it end: waits with a lower number end.
-    ended: BTreeMap<(u32, Option<u32>), u64>,
+    ended: BTreeMap<(u32, Option<u32>, EndOfWaits), u64>,
     /// Objects that a lost device has yet to poison, which satisfies all waits.
     poisoned: BTreeSet<u32>,
-    /// Owners of mutexes that are to be freed.
+    /// Owners of mutexes that are to be abandoned.
     abandoning: BTreeSet<(ProcessId, Handle)>,
+    /// Broadcasts without effect, because a queue drops its part.
+    broken: BTreeSet<u32>,
 }
 
 impl Leftovers {
@@ -66,8 +70,22 @@ impl Leftovers {
         for (device, loss) in backlog.losing_fences() {
             left.poisoned.extend(kernel.fences_to_poison(device, loss));
         }
+        if !backlog.is_empty() {
+            let dropping = kernel.vidsch.queues().iter().filter(|(queue, _)| drops_packets(kernel, *queue));
+            let dropped = dropping.flat_map(|(_, queue)| &queue.packets).chain(backlog.packets());
+            left.broken.extend(dropped.filter_map(|packet| match packet {
+                Packet::Broadcast(broadcast) => Some(*broadcast),
+                _ => None,
+            }));
+        }
         left
     }
+}
+
+/// Whether later steps drop the packets of a queue without effect.
+fn drops_packets(kernel: &Kernel, queue: u32) -> bool {
+    let state = &kernel.vidsch.queues()[queue];
+    kernel.vidsch.work().backlog().is_ending(state.process, state.device)
 }
 
 impl WaitIndex<'_> {
@@ -88,35 +106,55 @@ impl WaitIndex<'_> {
                 let is_ended = |item: WaitItem| {
                     let device = item.open.and_then(|open| kernel.sync.opens().get(open)?.device);
                     let named = foreign.or(device);
+                    let is_ended = |open, why| self.is_ended(id, item.object, open, why);
                     named.is_some_and(|device| backlog.loses_fences(device, LostFences::WaitsEnd))
                         || device.is_some_and(|device| backlog.is_ending_device(device))
-                        || self.is_ended(id, item.object, item.open)
-                        || self.is_ended(id, item.object, None)
+                            && !self.outlives_opens(item.object)
+                        || [item.open, None]
+                            .into_iter()
+                            .any(|open| is_ended(open, EndOfWaits::FenceDestroyed))
+                        || named == device && is_ended(item.open, EndOfWaits::DeviceLost)
                 };
                 items.iter().any(is_ended)
             }
         }
     }
 
-    /// Whether later steps drop the packets of a queue without effect.
+    /// Whether the waits on an object go on without the open that they were made through, because a handle is left.
+    fn outlives_opens(&self, object: u32) -> bool {
+        let state = &self.kernel.sync.objects()[object];
+        state.flags.contains(SyncObjectFlags::UNWAIT_CPU_WAITERS_ONLY_ON_DESTROY)
+            && (state.is_shared() || !self.opens(object).all(|open| self.is_ending(open)))
+    }
+
+    /// Whether the process or the device of an open has ended and is still being cleared away.
+    pub(super) fn is_ending(&self, open: &Open) -> bool {
+        let backlog = self.kernel.vidsch.work().backlog();
+        self.kernel.is_ending(open.process)
+            || open.device.is_some_and(|device| backlog.is_ending_device(device))
+    }
+
     pub(super) fn drops_packets(&self, queue: u32) -> bool {
-        let state = &self.kernel.vidsch.queues()[queue];
-        self.kernel.vidsch.work().backlog().is_ending(state.process, state.device)
+        drops_packets(self.kernel, queue)
+    }
+
+    pub(super) fn is_broken(&self, broadcast: u32) -> bool {
+        self.left.broken.contains(&broadcast)
     }
 
     /// Whether later steps count an item of a wait as satisfied.
     pub(super) fn is_satisfied_later(&self, id: WaitId, item: WaitItem) -> bool {
         self.kernel.vidsch.work().backlog().has_reached(item.object, item.value, id.number)
             || self.left.poisoned.contains(&item.object)
-            || self.is_ended(id, item.object, None)
+            || self.is_ended(id, item.object, None, EndOfWaits::FenceDestroyed)
     }
 
-    fn is_ended(&self, id: WaitId, object: u32, open: Option<u32>) -> bool {
-        self.left.ended.get(&(object, open)).is_some_and(|before| id.number < *before)
+    fn is_ended(&self, id: WaitId, object: u32, open: Option<u32>, why: EndOfWaits) -> bool {
+        self.left.ended.get(&(object, open, why)).is_some_and(|before| id.number < *before)
     }
 
-    /// Whether later steps free the mutexes of an owner.
+    /// Whether the mutexes of an owner are abandoned in later steps.
     pub(super) fn abandons(&self, process: ProcessId, by: Handle) -> bool {
-        self.left.abandoning.contains(&(process, by))
+        self.kernel.is_ending(process) || self.left.abandoning.contains(&(process, by))
     }
 }

@@ -127,17 +127,19 @@ fn timeline_of(
         steps.step(format!("reading {}: {}%", path.display(), done * 100 / all.max(1)));
     })?;
     steps.finish();
-    let (begin, end) = (timeline.begin.sequence, timeline.end.sequence);
-    if timeline.events.is_empty() && end > 0 {
-        bail!("no step of {} is from --from to --to: it has the steps #{begin} to #{end}", path.display());
-    }
     let words = timeline.integrity_words();
     // Figures cover all rows.
     let left_out = if options.rows_max == FIGURES_ONLY { String::new() } else { timeline.left_out_words() };
     for line in words.lines().chain([left_out.as_str()]).filter(|line| !line.is_empty()) {
         complain(format_args!("{}: {line}", path.display()));
     }
+    let (begin, end) = (timeline.begin.sequence, timeline.end.sequence);
     let code = if timeline.integrity.stopped.is_some() { VERDICT_FAILED } else { OK };
+    // The steps may be behind the damage.
+    let may_be_lost = code == VERDICT_FAILED && options.window.0 > end;
+    if timeline.events.is_empty() && end > 0 && !may_be_lost {
+        bail!("no step of {} is from --from to --to: it has the steps #{begin} to #{end}", path.display());
+    }
     Ok((timeline, code))
 }
 
@@ -155,5 +157,23 @@ mod tests {
         assert_eq!(read(3, Some(5)).unwrap(), 3);
         let error = read(1_000_000, None).unwrap_err().to_string();
         assert!(error.contains("hang.gvt is from --from to --to: it has the steps #1 to #"), "{error}");
+    }
+
+    #[test]
+    fn a_window_beyond_the_damage_of_a_trace_is_that_damage() {
+        let trace = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/traces/hang.gvt"));
+        let bytes = std::fs::read(trace).unwrap();
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let read = |from| {
+            let options = Window { from, to: None }.options().unwrap();
+            let read = timeline_of(file.path(), &Registry::default(), &options);
+            read.map(|(timeline, code)| (timeline.end.sequence, code))
+        };
+        let damaged = (1..bytes.len()).rev().find_map(|length| {
+            std::fs::write(file.path(), &bytes[..length]).unwrap();
+            read(0).ok().filter(|(last, code)| *last > 0 && *code == VERDICT_FAILED)
+        });
+        let (last, _) = damaged.expect("it can be cut within its steps");
+        assert_eq!(read(last + 1).unwrap(), (last, VERDICT_FAILED));
     }
 }
