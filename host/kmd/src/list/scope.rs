@@ -5,7 +5,8 @@
 //!   packets ──▶ [ window: up to LIST_WINDOW_MAX, in the order of the lists ]
 //!                 a command   waits for the earlier barriers whose SyncAfter has one of its scopes
 //!                 a barrier   waits for the earlier commands that its SyncBefore names, the earlier barriers that
-//!                             block such scopes, and those on its own subresource
+//!                             block such scopes, and those on its own subresource; one with DISCARD also for the
+//!                             earlier barriers whose SyncAfter has a scope of its own, or has none as its own
 //!                 MARKER_IN   waits until all before it have started; MARKER_OUT, a timestamp: until all are complete
 //! ```
 //! A node that waits for nothing can run; nothing else orders commands.

@@ -214,7 +214,16 @@ impl Window {
         };
         let overlapping = self.intersecting(barrier.sync_before);
         let commands: Slots = overlapping.and(self.commands).filter(waits_for).collect();
-        overlapping.and(self.barriers).or(commands).or(self.sharing(barrier, self.barriers))
+        let before = overlapping.and(self.barriers).or(commands).or(self.sharing(barrier, self.barriers));
+        if !barrier.discards() {
+            return before;
+        }
+        // It may write memory of a resource that an earlier barrier with the same SyncAfter deactivates.
+        let deactivating = match barrier.sync_after.is_empty() {
+            true => Slots::of(&self.scopes, |own| own.is_empty()),
+            false => self.intersecting(barrier.sync_after),
+        };
+        before.or(deactivating.and(self.barriers))
     }
 
     /// Nodes that have one of these scopes.
