@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::clock::Clock;
 use crate::limits::{AGENTS_MAX, CLOCK_WORDS_MAX, FENCES_MAX, REPORTS_MAX};
-use crate::queue::{DISCARD, Frontier, effect};
+use crate::queue::{DISCARD, Frontier, discard_scopes, effect};
 use crate::report::{Accessed, Conflict, Missing, Report};
 use crate::shadow::{Cells, Stamp};
 use crate::signals::Signals;
@@ -221,19 +221,20 @@ impl Checker {
         }
     }
 
-    /// A barrier with DISCARD, which was applied, writes its memory before commands in its SyncAfter start. The memory is taken
-    /// as that of a command.
+    /// A barrier with DISCARD, which was applied, writes its memory: behind what it and earlier barriers with a scope of its
+    /// SyncAfter have waited for, and before commands in its SyncAfter start. The memory is taken as that of a command.
     pub fn discard(
         &mut self,
         queue: u64,
         command: CommandId,
-        sync_after: BarrierSync,
+        (sync_after, named): (BarrierSync, Option<Range>),
         memory: impl IntoIterator<Item = Range>,
     ) {
-        let write = |range| Access { scopes: sync_after, others: DISCARD, ..Access::by_engine(range) };
+        let scopes = discard_scopes(sync_after);
+        let write = |range| Access { scopes, others: DISCARD, ..Access::by_engine(range) };
         self.command(queue, command, memory.into_iter().map(write));
         if let Some(number) = self.number(Agent::Queue(queue)) {
-            self.agent_state(number).frontier.discard(sync_after);
+            self.agent_state(number).frontier.discard(sync_after, named);
         }
     }
 

@@ -15,8 +15,15 @@ use crate::shadow::Stamp;
 const BITS: usize = 32;
 type Row = [u64; BITS];
 
-/// A scope of the writes of DISCARD barriers, which are in no scope of commands.
+/// A scope without commands. Before a barrier, it has the writes of DISCARD barriers; behind one, what barriers have waited
+/// for whose SyncAfter has no scope (NONE or SPLIT): a DISCARD with such a SyncAfter comes after that.
 pub(crate) const DISCARD: BarrierSync = BarrierSync::from_bits_retain(1 << 30);
+
+/// The scopes that a DISCARD with this SyncAfter comes before, and whose barriers it waits for.
+pub(crate) fn discard_scopes(sync_after: BarrierSync) -> BarrierSync {
+    let scopes = sync_after.expanded();
+    if scopes.is_empty() { DISCARD } else { scopes }
+}
 
 /// The first halves of split barriers on the same addresses. Barriers of several subresources of one resource may have the
 /// same first and last byte, so there can be more than one.
@@ -158,10 +165,11 @@ impl Frontier {
     pub fn is_before(&self, scopes: BarrierSync, number: u64, later: BarrierSync) -> bool {
         let is_waited_for = |t: usize, s: usize| self.after[t][s] >= number;
         let is_umbrella = later.is_empty() || !BarrierSync::SCOPES.contains(later);
+        let later = later.expanded() | later & DISCARD;
         let mut all = bits(scopes.bits());
         number <= self.begun
             || all.all(|s| {
-                let mut blocked = bits(later.expanded().bits());
+                let mut blocked = bits(later.bits());
                 if is_umbrella {
                     blocked.all(|t| is_waited_for(t, s))
                 } else {
@@ -198,12 +206,12 @@ impl Frontier {
         } else {
             self.wait_for(barrier.sync_before.expanded())
         };
+        for t in bits(discard_scopes(barrier.sync_after).bits()) {
+            raise(&mut self.after[t], &waited);
+        }
         if barrier.sync_after == BarrierSync::SPLIT {
             self.begin_split(named, &waited);
             return None;
-        }
-        for t in bits(barrier.sync_after.expanded().bits()) {
-            raise(&mut self.after[t], &waited);
         }
         if named.is_none() {
             self.push_global(barrier, Waited(waited));
@@ -212,10 +220,16 @@ impl Frontier {
         Some(Waited(waited))
     }
 
-    /// The command counted last is the write of a barrier with DISCARD, behind which commands in its SyncAfter start.
-    pub fn discard(&mut self, sync_after: BarrierSync) {
-        for t in bits(sync_after.expanded().bits()) {
-            bits(DISCARD.bits()).for_each(|s| self.after[t][s] = self.count);
+    /// The command counted last is the write of a barrier with DISCARD, behind which commands in its SyncAfter start, or
+    /// in that of the second half of a split barrier.
+    pub fn discard(&mut self, sync_after: BarrierSync, named: Option<Range>) {
+        for s in bits(DISCARD.bits()) {
+            bits(discard_scopes(sync_after).bits()).for_each(|t| self.after[t][s] = self.count);
+            if sync_after == BarrierSync::SPLIT
+                && let Some(split) = self.splits.iter_mut().find(|split| split.named == named)
+            {
+                split.waited[s] = self.count;
+            }
         }
     }
 
@@ -243,7 +257,7 @@ impl Frontier {
         }
         if self.has_dropped_splits {
             // Its first half may be one of these.
-            return Some(self.wait_for(BarrierSync::SCOPES));
+            return Some(self.wait_for(BarrierSync::SCOPES | DISCARD));
         }
         // It ends parts of other first halves, or several of them. One of which it ends a part stays for the other parts.
         let mut waited: Option<Row> = None;

@@ -32,7 +32,8 @@ pub(crate) struct Stamp {
 impl Stamp {
     /// The sets of scopes, each of which represents the access.
     pub fn scope_sets(&self) -> impl Iterator<Item = BarrierSync> + use<> {
-        core::iter::once(self.scopes).chain(self.others.iter())
+        let is_set = !self.scopes.is_empty() || self.others.is_empty();
+        is_set.then_some(self.scopes).into_iter().chain(self.others.iter())
     }
 }
 

@@ -444,7 +444,7 @@ impl Races {
                 for barrier in barriers.iter() {
                     match of_ranged(&barrier, |resource| around.find(resource)) {
                         (words, None) => self.checker.barrier(by, &words, None, []),
-                        (words, Some(ranges)) => self.barrier(by, &words, ranges, around),
+                        (words, Some(ranges)) => _ = self.barrier(by, &words, ranges, around),
                     }
                 }
             }
@@ -454,19 +454,27 @@ impl Races {
 
     fn texture(&mut self, by: u64, command: CommandId, barrier: &TextureBarrier, around: Surroundings<'_>) {
         let subresources = around.subresources(barrier);
-        self.barrier(by, &barrier.barrier, subresources, around);
+        let named = self.barrier(by, &barrier.barrier, subresources, around);
         if barrier.flags.contains(TextureFlags::DISCARD) {
             // Each range counts, also without memory: a barrier may name thousands.
             let pieces = |range| core::iter::once(NO_MEMORY).chain(around.mapped(range));
             let memory = subresources.all().flat_map(pieces);
-            self.checker.discard(by, command, barrier.barrier.sync_after, memory);
+            self.checker.discard(by, command, (barrier.barrier.sync_after, Some(named)), memory);
         }
     }
 
-    /// Applies a barrier on a resource. It orders commands even if it names no memory.
-    fn barrier(&mut self, by: u64, barrier: &Barrier, ranges: BarrierRanges, around: Surroundings<'_>) {
+    /// Applies a barrier on a resource. It orders commands even if it names no memory. Returns the addresses that it
+    /// names.
+    fn barrier(
+        &mut self,
+        by: u64,
+        barrier: &Barrier,
+        ranges: BarrierRanges,
+        around: Surroundings<'_>,
+    ) -> Range {
         let (start, end) = ranges.cover();
         let named = Range { space: around.space.1.0, start, end };
         self.checker.barrier(by, barrier, Some(named), ranges.few().flat_map(|range| around.mapped(range)));
+        named
     }
 }

@@ -165,7 +165,8 @@ impl Engine {
                 ddi.shared.tracers.ended(job.number, job.commands.last(), ddi.clock);
             }
             Packet::FenceRead { gpu_address, destination } => {
-                let written_back = self.lists.write_back(job.process, ddi);
+                let stored = (destination, destination.saturating_add(8));
+                let written_back = self.lists.write_back_before(stored, job.process, ddi);
                 job = self.behind(written_back, packet, job, ddi)?;
                 job = self.load(job, gpu_address, destination, ddi)?;
             }

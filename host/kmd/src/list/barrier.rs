@@ -235,6 +235,16 @@ impl Barrier {
         self.resource
     }
 
+    /// Whether it writes garbage.
+    pub fn discards(&self) -> bool {
+        self.discard
+    }
+
+    /// Whether it names bytes of this range.
+    pub fn meets(&self, range: Range) -> bool {
+        self.ranges.is_some_and(|ranges| ranges.meets(&Ranges::one(range)))
+    }
+
     /// Whether it names a subresource that `other` names. Such barriers act as if the first completes before the
     /// second.
     pub fn shares_subresource(&self, other: &Barrier) -> bool {

@@ -367,6 +367,12 @@ impl Caches {
         }
     }
 
+    /// As `drop_ranges`, of bytes that something else stores to memory. What that splits is kept to the limit.
+    pub fn drop_stored(&mut self, range: Range, mover: &mut Mover<'_>) -> Result<(), PageFault> {
+        self.drop_ranges(&[range]);
+        self.trim(mover)
+    }
+
     /// Writes everything back and empties the caches. Returns false as [`Caches::write_back`] does.
     pub fn end(&mut self, pace: Pace, mover: &mut Mover<'_>) -> Result<bool, PageFault> {
         if !self.write_back(pace, BarrierAccess::COMMON, None, mover)? {

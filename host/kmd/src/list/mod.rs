@@ -37,8 +37,8 @@ pub(crate) use barrier::{Ranges as BarrierRanges, of_ranged};
 use cache::Caches;
 pub(crate) use cache::Pace;
 use memory::{Mover, StagingBuffers};
-use scope::Work;
 pub(crate) use scope::{Scope, begins_scope, is_of_lists};
+use scope::{Work, stamp_range};
 use window::{Slots, Window};
 
 /// Address range of a use, if it is within its resource.
@@ -198,9 +198,12 @@ impl Lists {
                 }
                 let packet = scope.window.packet(ready);
                 ddi.shared.tracers.ended(buffer.number, packet, clock);
-                let (mut mover, _) = self.mover(buffer.process, ddi);
+                let (mut mover, caches) = self.mover(buffer.process, ddi);
                 match scope.window.take(ready) {
-                    Some(Work::Timestamp { gpu_address }) => store_time(clock, gpu_address, &mut mover)?,
+                    Some(Work::Timestamp { gpu_address }) => {
+                        store_time(clock, gpu_address, &mut mover)?;
+                        caches.drop_stored(stamp_range(gpu_address), &mut mover)?;
+                    }
                     Some(Work::MarkerIn(store) | Work::MarkerOut(store)) => {
                         return Ok(Some(Progress::Store(packet, store)));
                     }
@@ -231,6 +234,21 @@ impl Lists {
         let (mut mover, caches) = self.mover(process, ddi);
         let is_done = caches.write_back(Pace::OfBandwidth, BarrierAccess::COMMON, None, &mut mover)?;
         Ok((!is_done).then(|| mover.next()))
+    }
+
+    /// As `write_back`, before a store to these addresses that bypasses the caches.
+    pub fn write_back_before(
+        &mut self,
+        stored: (u64, u64),
+        process: ProcessId,
+        ddi: &mut DdiCall<'_>,
+    ) -> Result<Option<Nanos>, ListError> {
+        let goes_on = self.write_back(process, ddi)?;
+        if goes_on.is_none() {
+            let (mut mover, caches) = self.mover(process, ddi);
+            caches.drop_stored(stored, &mut mover)?;
+        }
+        Ok(goes_on)
     }
 
     /// Writes back and empties the caches, when a process's work ends or is set aside. If that is incomplete, returns

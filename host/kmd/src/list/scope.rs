@@ -5,7 +5,9 @@
 //!   packets ──▶ [ window: up to LIST_WINDOW_MAX, in the order of the lists ]
 //!                 a command   waits for the earlier barriers whose SyncAfter has one of its scopes
 //!                 a barrier   waits for the earlier commands that its SyncBefore names, the earlier barriers that
-//!                             block such scopes, and those on its own subresource
+//!                             block such scopes, and those on its own subresource; one with DISCARD also for the
+//!                             earlier barriers whose SyncAfter has a scope of its own, or has none as its own
+//!                 either      waits for the earlier timestamps in memory that it touches, a barrier if it discards that
 //!                 MARKER_IN   waits until all before it have started; MARKER_OUT, a timestamp: until all are complete
 //! ```
 //! A node that waits for nothing can run; nothing else orders commands.
@@ -17,6 +19,7 @@ use dxgkrnl::EngineType;
 use serde::{Deserialize, Serialize};
 
 use super::barrier::Barrier;
+use super::cache::Range;
 use super::command::{Command, Draw};
 use super::window::Window;
 
@@ -34,6 +37,11 @@ pub(super) enum Work {
     Timestamp {
         gpu_address: u64,
     },
+}
+
+/// The bytes of a timestamp.
+pub(super) fn stamp_range(gpu_address: u64) -> Range {
+    (gpu_address, gpu_address.saturating_add(8))
 }
 
 /// A packet of barriers of which not all are in the window yet. A packet has any number of them, so each is looked up

@@ -13,8 +13,9 @@ use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
 
 use super::barrier::Barrier;
+use super::cache::Range;
 use super::command::Command;
-use super::scope::Work;
+use super::scope::{Work, stamp_range};
 
 #[derive(Serialize, Deserialize)]
 struct Node {
@@ -192,8 +193,9 @@ impl Window {
     }
 
     fn before_command(&self, command: &Command) -> Slots {
+        let stamps = self.stamps(|stamp| command.meets(stamp));
         if command.comes_last() {
-            return self.commands.or(self.barriers);
+            return self.commands.or(self.barriers).or(stamps);
         }
         let blocks = |slot: &usize| self.scopes.get(*slot).is_some_and(|after| command.is_held_by(*after));
         let mut before = self.intersecting(command.scopes()).and(self.barriers);
@@ -205,7 +207,16 @@ impl Window {
                 |slot: &usize| self.command(*slot).is_some_and(|earlier| command.is_in_order_with(earlier));
             before = before.or(self.commands.filter(in_order).collect());
         }
-        before
+        before.or(stamps)
+    }
+
+    /// Timestamps whose eight bytes satisfy `meets`.
+    fn stamps(&self, meets: impl Fn(Range) -> bool) -> Slots {
+        let is_met = |slot: &usize| match self.node(*slot).map(|node| &node.work) {
+            Some(Work::Timestamp { gpu_address }) => meets(stamp_range(*gpu_address)),
+            _ => false,
+        };
+        self.others.filter(is_met).collect()
     }
 
     fn before_barrier(&self, barrier: &Barrier) -> Slots {
@@ -214,7 +225,16 @@ impl Window {
         };
         let overlapping = self.intersecting(barrier.sync_before);
         let commands: Slots = overlapping.and(self.commands).filter(waits_for).collect();
-        overlapping.and(self.barriers).or(commands).or(self.sharing(barrier, self.barriers))
+        let before = overlapping.and(self.barriers).or(commands).or(self.sharing(barrier, self.barriers));
+        if !barrier.discards() {
+            return before;
+        }
+        // It may write memory of a resource that an earlier barrier with the same SyncAfter deactivates.
+        let deactivating = match barrier.sync_after.is_empty() {
+            true => Slots::of(&self.scopes, |own| own.is_empty()),
+            false => self.intersecting(barrier.sync_after),
+        };
+        before.or(deactivating.and(self.barriers)).or(self.stamps(|stamp| barrier.meets(stamp)))
     }
 
     /// Nodes that have one of these scopes.

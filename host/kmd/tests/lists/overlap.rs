@@ -186,6 +186,28 @@ fn a_timestamp_is_the_time_when_all_before_it_is_done() {
 }
 
 #[test]
+fn what_touches_a_timestamp_comes_after_it_and_no_cache_hides_it() {
+    let stamp = Packet::Timestamp { gpu_address: crate::gpu::GPU + 8 };
+    let words = |packets: &dyn Fn([u32; 3]) -> Vec<Packet>| {
+        let mut gpu = Gpu::new(1);
+        gpu.now = 1_000;
+        let buffers = [0, 64, 128].map(|offset| gpu.buffer(offset, 64));
+        gpu.run(&packets(buffers));
+        [8, 12, 16].map(|offset| [0, 64, 128].map(|of| gpu.word(of + offset)))
+    };
+    let written = |[a, ..]: [u32; 3]| vec![fill(a, 5, 10), stamp.clone()];
+    assert_eq!(words(&written), [[1_010, 0, 0], [0, 0, 0], [5, 0, 0]]);
+    let read = |[a, b, _]: [u32; 3]| vec![none(100), stamp.clone(), copy(a, b, 10)];
+    assert_eq!(words(&read), [[1_100, 1_100, 0], [0, 0, 0], [0, 0, 0]]);
+    let read_before = |[a, b, c]: [u32; 3]| vec![copy(a, b, 10), none(100), stamp.clone(), copy(a, c, 10)];
+    assert_eq!(words(&read_before), [[1_100, 0, 1_100], [0, 0, 0], [0, 0, 0]]);
+    let overwritten = |[a, ..]: [u32; 3]| vec![none(100), stamp.clone(), fill(a, 5, 10)];
+    assert_eq!(words(&overwritten), [[5, 0, 0], [5, 0, 0], [5, 0, 0]]);
+    // Nothing else waits.
+    assert_eq!(time_of(&[none(100), stamp.clone(), none(100)]), 100);
+}
+
+#[test]
 fn a_signal_barrier_signals_when_its_barriers_are_done() {
     let mut gpu = Gpu::new(1);
     let a = gpu.buffer(0, 64);

@@ -298,6 +298,11 @@ impl Command {
         self.ordered.iter().any(|a| other.ordered.iter().any(|b| meet(a, b)))
     }
 
+    /// Whether it touches bytes of this range.
+    pub fn meets(&self, range: Range) -> bool {
+        self.touches.iter().any(|touch| touch.range.0 < range.1 && range.0 < touch.range.1)
+    }
+
     fn source(&self) -> Option<&Touch> {
         self.touches.get(self.source?)
     }
