@@ -57,6 +57,9 @@ impl WaiterAction {
     }
 }
 
+/// Waits for this object, through this open if there is one, that end for a reason.
+pub(crate) type EndedWaits = (u32, Option<u32>, EndOfWaits);
+
 /// Task that processes the waits on one object.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) struct WaiterScan {
@@ -71,9 +74,8 @@ pub(crate) struct WaiterScan {
 }
 
 impl WaiterScan {
-    /// The waits that it has yet to end, and why: those for this object, through this open if there is one, with a lower
-    /// number.
-    pub fn ended(&self) -> Option<((u32, Option<u32>, EndOfWaits), u64)> {
+    /// The waits that it has yet to end: those with a lower number.
+    pub fn ended(&self) -> Option<(EndedWaits, u64)> {
         match self.action {
             WaiterAction::End { open, why } => Some(((self.object, open, why), self.before)),
             WaiterAction::Forget { .. } => None,

@@ -226,6 +226,8 @@ struct Side {
     /// paused or frozen.
     disruptions: BTreeMap<String, u64>,
     wakes: u64,
+    /// The VMs of processes that have not ended.
+    vm_of: BTreeMap<ProcessId, VmId>,
     /// The step of the last call of any process.
     last_call: u64,
     stopped: Option<String>,
@@ -526,7 +528,6 @@ impl Side {
         let mut side = Side::default();
         let mut vms: BTreeMap<VmId, String> = BTreeMap::new();
         let mut names: BTreeMap<ProcessId, String> = BTreeMap::new();
-        let mut vm_of: BTreeMap<ProcessId, VmId> = BTreeMap::new();
         loop {
             let Step { sequence, now, input, effects } = match next_step(&mut reader)? {
                 Next::Step(step) => step,
@@ -545,7 +546,7 @@ impl Side {
                     let vm = vms.get(vm_number).map_or("host", String::as_str);
                     let name = side.attached(format!("{vm}/{}", printable(name)), renamed);
                     names.insert(*process, name);
-                    vm_of.insert(*process, *vm_number);
+                    side.vm_of.insert(*process, *vm_number);
                 }
                 Input::Call { process, request, call } => {
                     let name = names.get(process).map_or("?", String::as_str);
@@ -556,14 +557,11 @@ impl Side {
                     }
                 }
                 Input::Fault(fault) => side.disrupted(format!("fault: {fault}")),
-                Input::ProcessGone { process } => {
-                    vm_of.remove(process);
-                    side.ends(&names, *process, false);
-                }
+                Input::ProcessGone { process } => side.ends(&names, *process, false),
                 Input::VmDetached { vm } => {
-                    for (process, _) in vm_of.extract_if(.., |_, of| of == vm) {
-                        side.ends(&names, process, true);
-                    }
+                    let its = side.vm_of.iter().filter(|(_, of)| *of == vm).map(|(process, _)| *process);
+                    let its: Vec<ProcessId> = its.collect();
+                    its.into_iter().for_each(|process| side.ends(&names, process, true));
                 }
                 Input::ProcessFrozen { process, frozen } => {
                     let name = names.get(process).map_or("?", String::as_str);
@@ -610,6 +608,7 @@ impl Side {
     }
 
     fn ends(&mut self, names: &BTreeMap<ProcessId, String>, process: ProcessId, with_vm: bool) {
+        self.vm_of.remove(&process);
         let summary = names.get(&process).and_then(|name| self.processes.get_mut(name));
         summary.into_iter().for_each(|summary| summary.ends(with_vm));
     }

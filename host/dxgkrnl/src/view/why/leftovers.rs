@@ -10,7 +10,7 @@ use super::index::WaitIndex;
 use crate::ProcessId;
 use crate::kernel::Kernel;
 use crate::sync::Open;
-use crate::sync::reached::EndOfWaits;
+use crate::sync::reached::{EndOfWaits, EndedWaits};
 use crate::sync::waits::{WaitId, WaitItem, WaitOwner};
 use crate::tdr::LostFences;
 use crate::vidsch::{Packet, Task};
@@ -18,8 +18,8 @@ use crate::vidsch::{Packet, Task};
 /// The part of the backlog that ends waits, collected once.
 #[derive(Default)]
 pub(super) struct Leftovers {
-    /// By object, and the open if only waits through it end: waits with a lower number end.
-    ended: BTreeMap<(u32, Option<u32>, EndOfWaits), u64>,
+    /// Of these, waits with a lower number end.
+    ended: BTreeMap<EndedWaits, u64>,
     /// Objects that a lost device has yet to poison, which satisfies all waits.
     poisoned: BTreeSet<u32>,
     /// Owners of mutexes that are to be abandoned.
