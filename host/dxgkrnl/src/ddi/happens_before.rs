@@ -71,7 +71,8 @@ pub enum HappensBefore {
         address: u64,
         bytes: u64,
     },
-    /// An allocation is gone, and with it every access to its memory, which may be used again.
+    /// An allocation is gone, and with it every access to its memory, which may be used again. Reported for the parts that no
+    /// other allocation of the owner has. Work that still uses them, as `AssumeNotInUse` allows, is not accounted for.
     MemoryGone {
         owner: ProcessId,
         address: u64,
