@@ -240,6 +240,9 @@ impl Races {
             }
             HappensBefore::DeviceGone { device } => self.checker.forget_device(device),
             HappensBefore::FenceCreated { fence, value } => self.checker.create_fence(fence, value),
+            HappensBefore::BroadcastGone { fence, broadcast } => {
+                self.checker.forget_broadcast(fence, broadcast);
+            }
             HappensBefore::FenceGone { fence } => self.checker.forget_fence(fence),
             HappensBefore::Gone(agent) => {
                 self.checker.forget(race_agent(agent));

@@ -331,6 +331,7 @@ impl Builder {
             HappensBefore::WorkOver { by, .. } => self.queues.emptied(by),
             HappensBefore::Locked { .. }
             | HappensBefore::MemoryGone { .. }
+            | HappensBefore::BroadcastGone { .. }
             | HappensBefore::DeviceGone { .. } => {}
         }
     }
