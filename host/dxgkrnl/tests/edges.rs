@@ -122,7 +122,17 @@ fn each_queue_of_a_broadcast_signals_for_itself() {
     };
     let (awaited, completed) =
         (SignalEffect::Awaited { broadcast: 0 }, SignalEffect::Completed { broadcast: 0 });
-    assert_eq!(reported, [each(0, awaited), each(1, completed), waited(BY_P, 3)]);
+    let gone = HappensBefore::BroadcastGone { fence: 0, broadcast: 0 };
+    assert_eq!(reported, [each(0, awaited), each(1, completed), gone, waited(BY_P, 3)]);
+    // One that is ignored, and one of which a queue ends first.
+    world.gpu_signal(&contexts, fence.object, 2);
+    assert_eq!(edges(&script).last(), Some(&gone));
+    let context = contexts[1];
+    world.submit(context, &[busy(100)]);
+    world.gpu_signal(&contexts, fence.object, 5);
+    assert!(!edges(&script).contains(&gone));
+    world.ok(Call::DestroyContext { context });
+    assert!(edges(&script).contains(&gone));
     // The policy ignores a lower value, so nothing happens before a wait.
     world.gpu_signal(&contexts[..1], fence.object, 2);
     let ignored = HappensBefore::Signaled {

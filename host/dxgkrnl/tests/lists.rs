@@ -419,13 +419,6 @@ fn memory_that_is_used_again_behind_a_destroy_does_not_race_with_its_earlier_use
     let (plain, synchronous) = (DestroyAllocationFlags::empty(), DestroyAllocationFlags::SYNCHRONOUS_DESTROY);
     for destroyed in [Some(synchronous), Some(plain), None] {
         let mut gpu = Gpu::new(config.clone());
-        let fill = |buffer: u32| Packet::Work {
-            kind: WorkKind::Dispatch,
-            kernel: Kernel::Fill,
-            operand: 5,
-            duration_ns: 100,
-            uses: vec![Use::whole(buffer, A::UNORDERED_ACCESS)],
-        };
         gpu.world.submit(gpu.context, &[fill(gpu.buffers[0])]);
         let (device, allocations) = (gpu.device, vec![gpu.allocation]);
         if let Some(flags) = destroyed {
@@ -445,5 +438,47 @@ fn memory_that_is_used_again_behind_a_destroy_does_not_race_with_its_earlier_use
         let notes = gpu.world.notes();
         let races = notes.iter().filter(|note| note.contains("race on buffer: ")).count();
         assert_eq!(races, usize::from(destroyed.is_none()), "{destroyed:?}: {notes:?}");
+    }
+}
+
+fn fill(buffer: u32) -> Packet {
+    Packet::Work {
+        kind: WorkKind::Dispatch,
+        kernel: Kernel::Fill,
+        operand: 5,
+        duration_ns: 100,
+        uses: vec![Use::whole(buffer, A::UNORDERED_ACCESS)],
+    }
+}
+
+#[test]
+fn uses_of_memory_that_another_allocation_has_race_although_one_is_gone() {
+    let adapter = AdapterConfig { hazards: true, ..AdapterConfig::default() };
+    let config = Config { adapters: vec![adapter], ..Config::default() };
+    for is_before in [false, true] {
+        let mut gpu = Gpu::new(config.clone());
+        let (device, allocations) = (gpu.device, vec![gpu.allocation]);
+        let second = |gpu: &mut Gpu| {
+            let (paging_queue, _) = queue(&mut gpu.world, device, 0);
+            let again = create(&mut gpu.world, device, CreateAllocationFlags::empty()).2;
+            gpu.base = map(&mut gpu.world, Mapped::whole(again).by(paging_queue)).0;
+            bring(&mut gpu.world, paging_queue, again);
+            gpu.buffer(0)
+        };
+        let of_second = is_before.then(|| second(&mut gpu));
+        // The work is not complete when its allocation is destroyed, nor when the other one is created and used.
+        gpu.world.submit(gpu.context, &[Packet::Busy { duration_ns: 1_000_000_000 }]);
+        let flags = DestroyAllocationFlags::empty();
+        let destroy = Call::DestroyAllocation { device, resource: Handle::NULL, allocations, flags };
+        assert_eq!(gpu.world.call(destroy).0, OK, "at once");
+        let buffer = of_second.unwrap_or_else(|| second(&mut gpu));
+        let [writes, reads] = [1, 2].map(|node| gpu.world.context(device, node % 2));
+        gpu.world.submit(writes, &[fill(buffer)]);
+        gpu.world.advance(2_000_000_000);
+        gpu.world.submit(reads, &[fill(buffer)]);
+        gpu.world.advance(1_000);
+        let notes = gpu.world.notes();
+        let races = notes.iter().filter(|note| note.contains("race on buffer: ")).count();
+        assert_eq!(races, 1, "created before the destroy: {is_before}: {notes:?}");
     }
 }

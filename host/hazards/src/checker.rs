@@ -321,6 +321,14 @@ impl Checker {
         self.change_signals(clock, fence, |signals, clock| signals.complete(broadcast, value, clock));
     }
 
+    /// A broadcast is over, signaled or not: its number is another one's from now on.
+    pub fn forget_broadcast(&mut self, fence: u64, broadcast: u32) {
+        let Some(signals) = self.fences.get_mut(&fence) else { return };
+        self.words -= signals.words();
+        signals.forget_broadcast(broadcast);
+        self.words += signals.words();
+    }
+
     fn signal_with(&mut self, clock: Clock, fence: u64, value: u64) {
         self.change_signals(clock, fence, |signals, clock| signals.signal(value, clock));
     }

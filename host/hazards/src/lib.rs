@@ -16,8 +16,13 @@
 //!   visible    for each write, the access types that see it. Raised by barriers that name its memory, and its type or
 //!              one that sees it already; a global barrier does it for every write. The end of a submission makes
 //!              everything visible (BAR-012)
+//!   discard    the write of a barrier, in a scope of its own: behind what its SyncAfter has to wait for, before what its
+//!              SyncAfter blocks. A SyncAfter without scopes counts as one scope more, which has no commands
 //!   cells      the last write of each range of bytes, and the reads since
 //! ```
+//! An access without scopes, such as an engine's store of a timestamp, is behind all before it in its queue, and before all
+//! behind it.
+//!
 //! False alarms are worse than missed races. An access that is dropped at one of the [`limits`] counts as ordered, and
 //! the drops are counted ([`Checker::forgotten`]).
 #![no_std]

@@ -80,6 +80,10 @@ impl Signals {
         }
     }
 
+    pub fn forget_broadcast(&mut self, broadcast: u32) {
+        self.broadcasts.remove(&broadcast);
+    }
+
     /// The last queue reaches a broadcast.
     pub fn complete(&mut self, broadcast: u32, value: u64, mut clock: Clock) {
         clock.join(&self.broadcasts.remove(&broadcast).unwrap_or_default());

@@ -223,7 +223,9 @@ impl Races {
                 self.checker.cpu_access(process.0, range_of(owner, address, bytes), true);
             }
             HappensBefore::MemoryGone { owner, address, bytes } => {
-                self.checker.forget_memory(range_of(owner, address, bytes));
+                let range = range_of(owner, address, bytes);
+                self.checker.forget_memory(range);
+                self.forget_names(range);
             }
             HappensBefore::WorkOver { by, device } => {
                 if let Some(by) = queue(by) {
@@ -238,6 +240,9 @@ impl Races {
             }
             HappensBefore::DeviceGone { device } => self.checker.forget_device(device),
             HappensBefore::FenceCreated { fence, value } => self.checker.create_fence(fence, value),
+            HappensBefore::BroadcastGone { fence, broadcast } => {
+                self.checker.forget_broadcast(fence, broadcast);
+            }
             HappensBefore::FenceGone { fence } => self.checker.forget_fence(fence),
             HappensBefore::Gone(agent) => {
                 self.checker.forget(race_agent(agent));
@@ -308,6 +313,19 @@ impl Races {
         entry.map(|(_, (_, name))| name.as_ref().into()).unwrap_or_default()
     }
 
+    /// Forgets the names of resources that were in a range.
+    fn forget_names(&mut self, Range { space, start, end }: Range) {
+        if let Some((_, (until, _))) =
+            self.names.range_mut(..(space, start)).next_back().filter(|((of, _), _)| *of == space)
+        {
+            *until = start.min(*until);
+        }
+        while let Some((at, _)) = self.names.range((space, start)..(space, end)).next() {
+            let at = *at;
+            self.names.remove(&at);
+        }
+    }
+
     fn text(&self, report: &Report) -> String {
         match self.name(report) {
             name if name.is_empty() => format!("race: {report}"),
@@ -372,8 +390,10 @@ impl Races {
                 let accesses = uses.iter().flat_map(|item| around.accesses(*kind, item, *reading));
                 let named = accesses.map(|(access, name)| {
                     let range = access.range;
-                    if names.len() < NAMES_MAX && range.start < range.end {
-                        names.insert((range.space, range.start), (range.end, name));
+                    let at = (range.space, range.start);
+                    let has_room = names.len() < NAMES_MAX || names.contains_key(&at);
+                    if has_room && range.start < range.end {
+                        names.insert(at, (range.end, name));
                     }
                     access
                 });

@@ -29,7 +29,7 @@ pub struct EngineStore {
 pub enum SignalEffect {
     /// The fence has the value now.
     Applied,
-    /// Other queues have yet to reach the broadcast of this number, or one has ended before it. Then the number is reused.
+    /// Other queues have yet to reach the broadcast of this number, or one has ended before it.
     Awaited { broadcast: u32 },
     /// The last queue has reached the broadcast: the fence has the value now.
     Completed { broadcast: u32 },
@@ -71,7 +71,8 @@ pub enum HappensBefore {
         address: u64,
         bytes: u64,
     },
-    /// An allocation is gone, and with it every access to its memory, which may be used again.
+    /// An allocation is gone, and with it every access to its memory, which may be used again. Reported for the parts that no
+    /// other allocation of the owner has. Work that still uses them, as `AssumeNotInUse` allows, is not accounted for.
     MemoryGone {
         owner: ProcessId,
         address: u64,
@@ -96,6 +97,11 @@ pub enum HappensBefore {
     },
     FenceGone {
         fence: u64,
+    },
+    /// Each queue has reached a broadcast or has ended: the number is reused.
+    BroadcastGone {
+        fence: u64,
+        broadcast: u32,
     },
     Gone(Agent),
     /// A fence was created with a value above 0: a wait for no more needs no signal.

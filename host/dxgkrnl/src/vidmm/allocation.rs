@@ -197,6 +197,8 @@ pub(crate) struct Memory {
     pub resource_opens: Slab<ResourceOpen>,
     /// Allocations by the process that created them.
     pub(super) owned: BTreeSet<(ProcessId, u32)>,
+    /// Those in processes' own memory, which may overlap: the process, the size, and the first address there.
+    heaps: BTreeSet<(ProcessId, u64, u64, u32)>,
     /// Memory of the device in shared resources, by its name.
     pub(super) shared: BTreeMap<(ProcessId, u64), u32>,
     /// Memory of the device that its process has destroyed and that queued work may still use, by its name.
@@ -217,8 +219,12 @@ pub(crate) struct Memory {
 impl Memory {
     pub(super) fn insert(&mut self, allocation: Allocation) -> u32 {
         let Allocation { owner, address, size, shared_in, .. } = allocation;
+        let is_heap = !allocation.is_device_memory();
         let index = self.allocations.insert(allocation);
         self.owned.insert((owner, index));
+        if is_heap {
+            self.heaps.insert((owner, size, address, index));
+        }
         if let Some(vm) = shared_in {
             self.shared.insert((owner, address), index);
             *self.shared_bytes.entry(vm).or_default() += size;
@@ -231,6 +237,7 @@ impl Memory {
         let allocation = self.allocations.remove(index)?;
         let Allocation { owner, address, size, .. } = allocation;
         self.owned.remove(&(owner, index));
+        self.heaps.remove(&(owner, size, address, index));
         self.without_creator.remove(&(owner, size, address, index));
         if self.kept.remove(&(owner, address)).is_some() {
             self.shared_ended.push((owner, address, size));
@@ -319,6 +326,37 @@ impl Memory {
         true
     }
 
+    /// The parts of a range of a process's memory that no allocation has. Looks at so many sizes of allocations, and at so many
+    /// allocations in the range: parts of others count as of none.
+    pub fn without_allocation(&self, owner: ProcessId, range: Range<u64>) -> Vec<Range<u64>> {
+        const SIZES_MAX: usize = 128;
+        const ALLOCATIONS_MAX: usize = 64;
+        let mut covered = Vec::new();
+        let mut below = u64::MAX;
+        for _ in 0..SIZES_MAX {
+            let smaller = self.heaps.range((owner, 0, 0, 0)..(owner, below, 0, 0)).next_back();
+            let Some(&(_, size, ..)) = smaller else { break };
+            let first = (range.start + 1).saturating_sub(size);
+            let of_size = self.heaps.range((owner, size, first, 0)..(owner, size, range.end.max(first), 0));
+            let ranges = of_size.map(|(_, _, address, _)| *address..address.saturating_add(size));
+            covered.extend(ranges.take(ALLOCATIONS_MAX - covered.len()));
+            below = size;
+        }
+        covered.sort_unstable_by_key(|covered| covered.start);
+        let mut parts = Vec::new();
+        let mut at = range.start;
+        for Range { start, end } in covered {
+            if start > at {
+                parts.push(at..start);
+            }
+            at = at.max(end);
+        }
+        if at < range.end {
+            parts.push(at..range.end);
+        }
+        parts
+    }
+
     /// Whether shared memory of a process begins in a range of addresses.
     pub fn shared_begins_in(&self, owner: ProcessId, range: Range<u64>) -> bool {
         self.shared.range((owner, range.start)..(owner, range.end)).next().is_some()
@@ -394,6 +432,20 @@ mod tests {
             memory.creator_leaves(index);
         }
         memory
+    }
+
+    #[test]
+    fn parts_without_an_allocation_are_what_none_of_several_covers() {
+        let pages = [(2, 1), (4, 2), (5, 3), (20, 1), (1 << 20, 9)];
+        let memory = without_creator(pages.into_iter().map(|(page, pages)| (page * PAGE, pages * PAGE)));
+        let parts = |first: u64, end: u64| {
+            let parts = memory.without_allocation(OWNER, first * PAGE..end * PAGE);
+            parts.into_iter().map(|part| (part.start / PAGE, part.end / PAGE)).collect::<Vec<_>>()
+        };
+        assert_eq!(parts(0, 10), [(0, 2), (3, 4), (8, 10)]);
+        assert_eq!((parts(5, 8), parts(2, 3), parts(7, 9)), (vec![], vec![], vec![(8, 9)]));
+        assert_eq!(parts(8, 20), [(8, 20)]);
+        assert_eq!(memory.without_allocation(ProcessId(2), 0..PAGE), [0..PAGE]);
     }
 
     /// A compositor may have thousands of buffers of a process.

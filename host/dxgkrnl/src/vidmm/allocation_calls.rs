@@ -4,6 +4,7 @@
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::format;
 use alloc::vec::Vec;
+use core::ops::Range;
 
 use d3dkmt::{
     DestroyAllocationFlags, Handle, NtStatus, Reply, ResourceInfo, RuntimeBuffer, ShareToken, limits,
@@ -655,8 +656,13 @@ impl Kernel {
     /// Removes an allocation, also at its driver.
     pub(super) fn remove_allocation(&mut self, allocation: u32) {
         let Some(removed) = self.vidmm.memory.remove(allocation) else { return };
-        let Allocation { owner, address, size: bytes, .. } = removed;
-        self.edge(HappensBefore::MemoryGone { owner, address, bytes });
+        if self.happens_before.is_on() {
+            let Allocation { owner, address, size, .. } = removed;
+            let range = address..address.saturating_add(size);
+            for Range { start, end } in self.vidmm.memory.without_allocation(owner, range) {
+                self.edge(HappensBefore::MemoryGone { owner, address: start, bytes: end - start });
+            }
+        }
         if let Some(driver) = &removed.driver {
             let destroy = ddi::DestroyAllocation { allocations: [removed.id()].into(), resource: None };
             self.miniport.destroy_allocation(driver.adapter, &destroy);

@@ -9,6 +9,7 @@ use smallvec::SmallVec;
 use super::context::Context;
 use super::{Broadcast, Packet, Queue, Signal, Targets};
 use crate::ProcessId;
+use crate::ddi::HappensBefore;
 use crate::effects::Effects;
 use crate::error::{CallResult, Refusal, invalid};
 use crate::kernel::Kernel;
@@ -331,6 +332,9 @@ impl Kernel {
             return;
         }
         let broadcast = self.vidsch.broadcasts.remove(id).expect("the last queue takes it out");
+        for (fence, _) in &broadcast.signal.targets {
+            self.edge(HappensBefore::BroadcastGone { fence: (*fence).into(), broadcast: id });
+        }
         match queue.filter(|_| !broadcast.broken) {
             Some(queue) => self.apply_signal(queue, broadcast.signal, effects),
             None => self.drop_signal(broadcast.signal, broadcast.status, effects),

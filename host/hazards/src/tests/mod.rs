@@ -411,6 +411,12 @@ fn a_wait_for_a_broadcast_relies_on_each_of_its_queues() {
         assert_eq!(unordered(2, signals), [], "{ahead}");
     }
     assert_eq!(unordered(5, |checker| checker.reach_broadcast(one, 9, 7)), [1, 3], "it never happens");
+    let reuse = |checker: &mut Checker| {
+        checker.reach_broadcast(one, 9, 7);
+        checker.forget_broadcast(9, 7);
+        checker.complete_broadcast(other, 9, 7, 5);
+    };
+    assert_eq!(unordered(5, reuse), [1], "another broadcast has its number");
 }
 
 #[test]

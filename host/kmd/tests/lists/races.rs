@@ -1,6 +1,8 @@
 //! Reports of accesses that race, with the names of the resources.
 
-use d3dkmt::isa::{Barrier, BarrierAccess as A, BarrierSync as S, Packet, ResourceDesc, Use, WorkKind};
+use d3dkmt::isa::{
+    Barrier, BarrierAccess as A, BarrierSync as S, Kernel, Packet, ResourceDesc, Use, WorkKind,
+};
 use dxgkrnl::ProcessId;
 use dxgkrnl::ddi::{Agent, HappensBefore, HwContext, Miniport, PageTableEntry, SignalEffect};
 
@@ -69,6 +71,35 @@ fn two_resources_of_one_memory_meet() {
     gpu.run(&[fill(one, 5, 10), copy(alias, other, 10)]);
     assert_eq!(gpu.notes.len(), 1);
     assert!(gpu.notes[0].starts_with("race on alias: "), "{}", gpu.notes[0]);
+}
+
+#[test]
+fn a_race_names_no_resource_of_memory_that_is_gone_and_the_last_one_also_at_the_limit() {
+    let on = |gpu: &mut Gpu, name: &str, offset| gpu.resource(&ResourceDesc::buffer(name, GPU + offset, 64));
+    let mut gpu = Gpu::with_hazards(2);
+    let old = on(&mut gpu, "old", 0);
+    gpu.run(&[fill(old, 5, 10)]);
+    edge(&mut gpu, HappensBefore::MemoryGone { owner: P, address: CPU, bytes: 8 });
+    let part = gpu.resource(&ResourceDesc::buffer("part", GPU + 32, 32));
+    gpu.run(&[fill(part, 5, 10)]);
+    edge(&mut gpu, HappensBefore::MemoryGone { owner: P, address: CPU + 8, bytes: 32 });
+    let touched = HappensBefore::Locked { process: P, owner: P, address: CPU, bytes: 64 };
+    let notes = edge(&mut gpu, touched);
+    assert!(notes[0].starts_with("race: 24 bytes at "), "{notes:?}");
+    // As many names as are kept, and another one for memory that has one.
+    let mut gpu = Gpu::with_hazards(64);
+    let [one, other] = ["one", "other"].map(|name| on(&mut gpu, name, 0));
+    let parts = |resource| (0..16).map(move |at| Use::range(resource, A::UNORDERED_ACCESS, at * 4, 4));
+    let commands =
+        |resource| work(WorkKind::Dispatch, Kernel::Fill, 5, 1, &parts(resource).collect::<Vec<_>>());
+    gpu.run(&[commands(one)]);
+    for number in 1..256 {
+        let next = on(&mut gpu, "next", number * 64);
+        gpu.run(&[commands(next)]);
+    }
+    gpu.run(&[commands(other)]);
+    let notes = edge(&mut gpu, touched);
+    assert!(notes[0].starts_with("race on other: "), "{notes:?}");
 }
 
 fn edge(gpu: &mut Gpu, edge: HappensBefore) -> Vec<String> {

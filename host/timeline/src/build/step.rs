@@ -335,6 +335,7 @@ impl Builder {
             HappensBefore::WorkOver { by, .. } => self.queues.emptied(by),
             HappensBefore::Locked { .. }
             | HappensBefore::MemoryGone { .. }
+            | HappensBefore::BroadcastGone { .. }
             | HappensBefore::DeviceGone { .. } => {}
         }
     }
