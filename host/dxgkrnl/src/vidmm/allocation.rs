@@ -443,7 +443,7 @@ mod tests {
             parts.into_iter().map(|part| (part.start / PAGE, part.end / PAGE)).collect::<Vec<_>>()
         };
         assert_eq!(parts(0, 10), [(0, 2), (3, 4), (8, 10)]);
-        assert_eq!((parts(5, 8), parts(2, 3), parts(7, 9)), (vec![], vec![], vec![(8, 9)]));
+        assert_eq!((parts(5, 8), parts(2, 3), parts(7, 9)), ([].to_vec(), [].to_vec(), [(8, 9)].to_vec()));
         assert_eq!(parts(8, 20), [(8, 20)]);
         assert_eq!(memory.without_allocation(ProcessId(2), 0..PAGE), [0..PAGE]);
     }
