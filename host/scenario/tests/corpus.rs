@@ -194,6 +194,10 @@ fn a_recording_of_every_case_is_a_scenario_that_passes() {
             let steps = world.steps().iter().map(|(now, input, effects)| (*now, input, effects));
             let from_trace::Converted { program: converted, omitted, .. } =
                 from_trace::program(&program.title, &program.setting.kernel, steps);
+            // Command lists have no line, and a folder of the corpus is about nothing else.
+            if omitted.iter().any(|step| step.why.contains("a command buffer with more than")) {
+                continue;
+            }
             cases += 1;
             if !omitted.is_empty() || restarts(&program) {
                 continue;
@@ -212,9 +216,9 @@ fn a_recording_of_every_case_is_a_scenario_that_passes() {
             }
         }
     }
-    println!("{whole} of {cases} cases can be said whole");
+    println!("{whole} of {cases} cases without command lists can be said whole");
     assert!(failures.is_empty(), "{} failures\n{}", failures.len(), failures.join("\n"));
-    assert!(whole * 10 >= cases * 8, "only {whole} of {cases} can be said whole");
+    assert!(whole * 10 >= cases * 9, "only {whole} of {cases} can be said whole");
 }
 
 /// Whether the program restarts the daemon, which replaces the kernel.
