@@ -39,7 +39,8 @@ pub fn event(handle: HANDLE) -> Check {
     let mut path = [0u8; 32];
     let mut target = [0u8; 32];
     let number = i32::try_from(handle).ok().filter(|number| *number > 0).ok_or(Errno::INVAL)?;
-    let text = format!("/proc/self/fd/{number}\0");
+    // `/proc/self` is the main thread, which a program may have ended, and then has no descriptors.
+    let text = format!("/proc/thread-self/fd/{number}\0");
     path[..text.len()].copy_from_slice(text.as_bytes());
     let path = CStr::from_bytes_until_nul(&path).map_err(|_| Errno::INVAL)?;
     // SAFETY: writes to `target` only, at most its length.

@@ -63,6 +63,14 @@ fn leave_free(free: usize) -> Vec<File> {
     files
 }
 
+/// So many pending waits, and so few free descriptors, that another wait is refused.
+fn at_the_reserve() -> (Vec<Event>, Vec<File>) {
+    let waits = Vec::from_iter((0..=EIGHTH).map(|_| pending().unwrap()));
+    let own = leave_free(EIGHTH / 2);
+    assert!(is_refused());
+    (waits, own)
+}
+
 #[test]
 fn a_program_whose_waits_stay_pending_can_still_open_files() {
     let _turn = limited();
@@ -92,9 +100,7 @@ fn an_object_that_keeps_an_event_is_no_pending_wait() {
 #[test]
 fn an_event_whose_number_is_left_to_the_program_is_no_pending_wait() {
     let _turn = limited();
-    let pending = Vec::from_iter((0..=EIGHTH).map(|_| pending().unwrap()));
-    let _own = leave_free(EIGHTH / 2);
-    assert!(is_refused());
+    let (pending, _own) = at_the_reserve();
     pending.into_iter().for_each(|event| event.set_at_loss(true));
     assert!(!is_refused());
 }
@@ -102,9 +108,7 @@ fn an_event_whose_number_is_left_to_the_program_is_no_pending_wait() {
 #[test]
 fn a_forked_child_counts_its_own_waits() {
     let _turn = limited();
-    let pending = Vec::from_iter((0..=EIGHTH).map(|_| pending().unwrap()));
-    let _own = leave_free(EIGHTH / 2);
-    assert!(is_refused());
+    let (pending, _own) = at_the_reserve();
     // SAFETY: the child makes calls of this library, and exits.
     let pid = unsafe { libc::fork() };
     if pid == 0 {

@@ -25,7 +25,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::debug::scope_reading;
 use crate::engine::Origin;
-use crate::list::{BarrierRanges, of_ranged, use_range};
+use crate::list::{BarrierRanges, of_ranged, use_range, value_range};
 use crate::page_table::{self, PageTables, Pieces};
 use crate::resources::{Resources, Space};
 
@@ -426,7 +426,7 @@ impl Races {
                 }
             }
             Packet::FenceRead { destination: at, .. } | Packet::Timestamp { gpu_address: at } => {
-                let stored = around.memory((*at, at.saturating_add(8)));
+                let stored = around.memory(value_range(*at));
                 self.checker.command(by, command, stored.map(Access::by_engine));
             }
             Packet::FenceWrite { .. }

@@ -1,4 +1,4 @@
-//! What is blocked at the end of a trace, of all kinds that `why` knows.
+//! Waiters at the end of a trace, of all kinds that `why` knows.
 
 mod common;
 

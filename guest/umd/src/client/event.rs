@@ -130,7 +130,7 @@ fn takes_the_reserve(number: RawFd) -> bool {
 }
 
 /// The program's limit of descriptors; `None` without one, or if a filter of the program forbids to ask.
-fn descriptors_max() -> Option<u64> {
+pub(super) fn descriptors_max() -> Option<u64> {
     let mut limit = libc::rlimit { rlim_cur: libc::RLIM_INFINITY, rlim_max: libc::RLIM_INFINITY };
     // SAFETY: writes to the struct only.
     let is_known = unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) } == 0;

@@ -22,8 +22,8 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use d3dkmt::isa::{
     Barrier, BarrierAccess, BarrierGroup, BarrierLayout as L, BarrierSync, BufferBarrier, FenceValue, Groups,
-    IsaError, ListFlags, Packet, QueueType, RangedBarrier, RangedFlags, Reader, SubresourceRange,
-    TextureBarrier, Viewed, WorkKind,
+    IsaError, ListFlags, Packet, QueueType, RangedBarrier, Reader, SubresourceRange, TextureBarrier, Viewed,
+    WorkKind,
 };
 use global::{GlobalBarrier, Globals};
 use serde::{Deserialize, Serialize};
@@ -439,7 +439,7 @@ impl<'d> Walk<'d> {
         }
     }
 
-    /// Checks a global barrier, of which this is in effect.
+    /// Checks a global barrier, of which `effective` takes effect.
     fn global(&mut self, barrier: Barrier, effective: Barrier) {
         self.kinds.barriers += 1;
         let Walk { report, policy, queue, fenced, .. } = self;
@@ -495,7 +495,7 @@ impl<'d> Walk<'d> {
 
     fn ranged(&mut self, ranged: RangedBarrier) {
         let RangedBarrier { barrier, resource: id, offset, bytes, .. } = ranged;
-        let effective = of_half(&ranged);
+        let effective = ranged.effective(BarrierAccess::NO_ACCESS);
         // Without a resource it affects the whole cache (BAR-013).
         if id == 0 {
             return self.global(barrier, effective);
@@ -514,7 +514,7 @@ impl<'d> Walk<'d> {
         self.whole_barrier(id, &barrier, Some((effective, range)));
     }
 
-    /// Checks a barrier on a whole resource, without layouts, or with a part: what is in effect on a range of it.
+    /// Checks a barrier on a whole resource, without layouts. With a part, that barrier takes effect, on a range.
     fn whole_barrier(&mut self, id: u32, barrier: &Barrier, part: Option<(Barrier, (u64, u64))>) {
         let Some(resource) = self.resources.get(&id) else { return };
         let Walk { report, policy, queue, fenced, .. } = self;
@@ -656,19 +656,6 @@ fn too_many_visits(report: &mut Reporter, visits_max: usize, subject: Named<'_>,
          split it"
     );
     report.warn(Rule::Command, Some(subject.id), text);
-}
-
-/// What is in effect of a ranged barrier: an acquire alone writes nothing back, a release alone invalidates nothing.
-fn of_half(ranged: &RangedBarrier) -> Barrier {
-    let [acquires, releases] =
-        [RangedFlags::ACQUIRE, RangedFlags::RELEASE].map(|flag| ranged.flags.contains(flag));
-    let Barrier { access_before, access_after, .. } = ranged.barrier;
-    let no_access = BarrierAccess::NO_ACCESS;
-    Barrier {
-        access_before: if acquires && !releases { no_access } else { access_before },
-        access_after: if releases && !acquires { no_access } else { access_after },
-        ..ranged.barrier
-    }
 }
 
 /// The resource that a barrier or command names (R-005).

@@ -198,14 +198,14 @@ pub(crate) struct Memory {
     /// Allocations by the process that created them.
     pub(super) owned: BTreeSet<(ProcessId, u32)>,
     /// Those in processes' own memory, which may overlap: the process, the size, and the first address there.
-    heaps: BTreeSet<(ProcessId, u64, u64, u32)>,
+    heaps: BySize,
     /// Memory of the device in shared resources, by its name.
     pub(super) shared: BTreeMap<(ProcessId, u64), u32>,
     /// Memory of the device that its process has destroyed and that queued work may still use, by its name.
     pub(super) kept: BTreeMap<(ProcessId, u64), u32>,
     /// Memory of processes whose creator has destroyed its handle, while another handle or queued work may use it: the
     /// process, the size, the first address there, and which allocation it is.
-    pub(super) without_creator: BTreeSet<(ProcessId, u64, u64, u32)>,
+    pub(super) without_creator: BySize,
     /// Bytes of shared memory of the device in each VM.
     pub(super) shared_bytes: BTreeMap<VmId, u64>,
     /// Shared and kept memory that this step has ended: its name and size.
@@ -214,6 +214,23 @@ pub(crate) struct Memory {
     pub(super) allocations_made: u64,
     /// Numbers of resources and opens for drivers.
     pub(super) driver_ids: u64,
+}
+
+/// Allocations by process, size, first address and index.
+type BySize = BTreeSet<(ProcessId, u64, u64, u32)>;
+
+/// Sizes that one look at a process's allocations considers.
+const SIZES_MAX: usize = 128;
+
+/// The sizes of a process's allocations, the greatest first, up to a limit.
+fn sizes(of: &BySize, owner: ProcessId) -> impl Iterator<Item = u64> {
+    let mut below = u64::MAX;
+    let smaller = move || {
+        let &(_, size, ..) = of.range((owner, 0, 0, 0)..(owner, below, 0, 0)).next_back()?;
+        below = size;
+        Some(size)
+    };
+    core::iter::from_fn(smaller).take(SIZES_MAX)
 }
 
 impl Memory {
@@ -307,40 +324,32 @@ impl Memory {
     /// Whether an allocation that its creator has destroyed has memory of the process in this range. Looks at one allocation
     /// of each size. With more sizes than these the answer is yes, and a detach may wait for an allocation elsewhere.
     pub fn is_used_without_creator(&self, owner: ProcessId, range: Range<u64>) -> bool {
-        const SIZES_MAX: usize = 128;
         if range.start >= limits::DEVICE_MEMORY_START {
             return false;
         }
-        let mut below = u64::MAX;
-        for _ in 0..SIZES_MAX {
-            let smaller = self.without_creator.range((owner, 0, 0, 0)..(owner, below, 0, 0)).next_back();
-            let Some(&(_, size, ..)) = smaller else { return false };
+        let mut left = SIZES_MAX;
+        for size in sizes(&self.without_creator, owner) {
             // Of one size, the last one that begins before the range's end also ends last.
             let of_size = (owner, size, 0, 0)..(owner, size, range.end, 0);
             let last = self.without_creator.range(of_size).next_back();
             if last.is_some_and(|(_, _, address, _)| address.saturating_add(size) > range.start) {
                 return true;
             }
-            below = size;
+            left -= 1;
         }
-        true
+        left == 0
     }
 
     /// The parts of a range of a process's memory that no allocation has. Looks at so many sizes of allocations, and at so many
     /// allocations in the range: parts of others count as of none.
     pub fn without_allocation(&self, owner: ProcessId, range: Range<u64>) -> Vec<Range<u64>> {
-        const SIZES_MAX: usize = 128;
         const ALLOCATIONS_MAX: usize = 64;
         let mut covered = Vec::new();
-        let mut below = u64::MAX;
-        for _ in 0..SIZES_MAX {
-            let smaller = self.heaps.range((owner, 0, 0, 0)..(owner, below, 0, 0)).next_back();
-            let Some(&(_, size, ..)) = smaller else { break };
+        for size in sizes(&self.heaps, owner) {
             let first = (range.start + 1).saturating_sub(size);
             let of_size = self.heaps.range((owner, size, first, 0)..(owner, size, range.end.max(first), 0));
             let ranges = of_size.map(|(_, _, address, _)| *address..address.saturating_add(size));
             covered.extend(ranges.take(ALLOCATIONS_MAX - covered.len()));
-            below = size;
         }
         covered.sort_unstable_by_key(|covered| covered.start);
         let mut parts = Vec::new();

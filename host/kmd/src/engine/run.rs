@@ -14,7 +14,7 @@ use dxgkrnl::{MemoryRef, Nanos};
 use super::{Engine, Job, Origin};
 use crate::debug::Submitter;
 use crate::engine_tracer::{Begun, Ending, EngineEvent};
-use crate::list::{ListError, Pace};
+use crate::list::{ListError, Pace, value_range};
 use crate::native::Stored;
 use crate::page_table::{Access, PageFault};
 use crate::queues::{DdiCall, Shared};
@@ -165,8 +165,7 @@ impl Engine {
                 ddi.shared.tracers.ended(job.number, job.commands.last(), ddi.clock);
             }
             Packet::FenceRead { gpu_address, destination } => {
-                let stored = (destination, destination.saturating_add(8));
-                let written_back = self.lists.write_back_before(stored, job.process, ddi);
+                let written_back = self.lists.write_back_before(value_range(destination), job.process, ddi);
                 job = self.behind(written_back, packet, job, ddi)?;
                 job = self.load(job, gpu_address, destination, ddi)?;
             }

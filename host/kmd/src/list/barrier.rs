@@ -8,7 +8,7 @@
 
 use barriers::legacy::{self, Translated};
 use d3dkmt::isa::{
-    self, BarrierAccess, BarrierGroup, BarrierSync, LegacyBarrier, RangedBarrier, RangedFlags, ResourceDesc,
+    self, BarrierAccess, BarrierGroup, BarrierSync, LegacyBarrier, RangedBarrier, ResourceDesc,
     SubresourceRange, TextureFlags,
 };
 use d3dkmt::limits::RANGES_PER_BARRIER_MAX;
@@ -129,19 +129,14 @@ impl Ranges {
     }
 }
 
-/// The words and the ranges of a ranged barrier; no ranges stand for all memory. With only one of the flags ACQUIRE and RELEASE
-/// the barrier is a half: a release makes writes visible to memory, an acquire makes memory visible. GLOBAL is memory, which
-/// has no cache.
+/// The effective words and the ranges of a ranged barrier; no ranges stand for all memory. A release alone makes writes visible
+/// to memory, an acquire alone makes memory visible: GLOBAL is memory, which has no cache.
 pub(crate) fn of_ranged<'a>(
     ranged: &RangedBarrier,
     find: impl Fn(u32) -> Option<&'a ResourceDesc>,
 ) -> (isa::Barrier, Option<Ranges>) {
-    let RangedBarrier { barrier, resource, flags, offset, bytes } = *ranged;
-    let words = match (flags.contains(RangedFlags::ACQUIRE), flags.contains(RangedFlags::RELEASE)) {
-        (true, false) => isa::Barrier { access_before: BarrierAccess::GLOBAL, ..barrier },
-        (false, true) => isa::Barrier { access_after: BarrierAccess::GLOBAL, ..barrier },
-        (true, true) | (false, false) => barrier,
-    };
+    let RangedBarrier { resource, offset, bytes, .. } = *ranged;
+    let words = ranged.effective(BarrierAccess::GLOBAL);
     let within = |desc: &ResourceDesc| {
         let offset = offset.min(desc.bytes);
         let begin = desc.gpu_address + offset;

@@ -37,8 +37,8 @@ pub(crate) use barrier::{Ranges as BarrierRanges, of_ranged};
 use cache::Caches;
 pub(crate) use cache::Pace;
 use memory::{Mover, StagingBuffers};
-pub(crate) use scope::{Scope, begins_scope, is_of_lists};
-use scope::{Work, stamp_range};
+use scope::Work;
+pub(crate) use scope::{Scope, begins_scope, is_of_lists, value_range};
 use window::{Slots, Window};
 
 /// Address range of a use, if it is within its resource.
@@ -202,7 +202,7 @@ impl Lists {
                 match scope.window.take(ready) {
                     Some(Work::Timestamp { gpu_address }) => {
                         store_time(clock, gpu_address, &mut mover)?;
-                        caches.drop_stored(stamp_range(gpu_address), &mut mover)?;
+                        caches.drop_stored(value_range(gpu_address), &mut mover)?;
                     }
                     Some(Work::MarkerIn(store) | Work::MarkerOut(store)) => {
                         return Ok(Some(Progress::Store(packet, store)));

@@ -39,8 +39,8 @@ pub(super) enum Work {
     },
 }
 
-/// The bytes of a timestamp.
-pub(super) fn stamp_range(gpu_address: u64) -> Range {
+/// The bytes of a value of 64 bits, such as a timestamp.
+pub(crate) fn value_range(gpu_address: u64) -> Range {
     (gpu_address, gpu_address.saturating_add(8))
 }
 

@@ -15,7 +15,7 @@ use smallvec::SmallVec;
 use super::barrier::Barrier;
 use super::cache::Range;
 use super::command::Command;
-use super::scope::{Work, stamp_range};
+use super::scope::{Work, value_range};
 
 #[derive(Serialize, Deserialize)]
 struct Node {
@@ -213,7 +213,7 @@ impl Window {
     /// Timestamps whose eight bytes satisfy `meets`.
     fn stamps(&self, meets: impl Fn(Range) -> bool) -> Slots {
         let is_met = |slot: &usize| match self.node(*slot).map(|node| &node.work) {
-            Some(Work::Timestamp { gpu_address }) => meets(stamp_range(*gpu_address)),
+            Some(Work::Timestamp { gpu_address }) => meets(value_range(*gpu_address)),
             _ => false,
         };
         self.others.filter(is_met).collect()

@@ -87,7 +87,8 @@ pub fn program<'a>(
     let mut last_ends = LastEnds::default();
     let (mut last, mut end) = (0, 0);
     for (step, (now, input, effects)) in steps.into_iter().enumerate() {
-        if !last_ends.continue_with(now, input, effects, &builder.processes) {
+        let continues = last_ends.continue_with(now, input, effects, &builder.processes);
+        if !continues {
             last_ends.steps.drain(..).for_each(|(input, effects)| builder.end.step(input, effects));
             builder.ended_last.clear();
         }
@@ -102,7 +103,7 @@ pub fn program<'a>(
             Err(why) => omitted.push(Omitted { step, why }),
         }
         ends.effects(step, input, effects);
-        if last_ends.continue_with(now, input, effects, &builder.processes) {
+        if continues {
             last_ends.steps.push((input, effects));
             if !matches!(input, Input::Deadline) {
                 last_ends.now = now;

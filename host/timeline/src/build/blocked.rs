@@ -1,4 +1,4 @@
-//! What is blocked at the end of a trace, and why, as `gpupv why` says.
+//! Waiters at the end of a trace, and why they wait, as `gpupv why` says.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::timeline::{Blocked, FenceId, Moment, Reason, Timeline, TrackId, Track
 use crate::why_picture;
 
 impl Builder {
-    /// What is blocked, longest first, the causes, and these as a picture. Nothing if the kernel diverged: its state is not
+    /// Waiters, longest first, the causes, and these as a picture. Nothing if the kernel diverged: its state is not
     /// that of the trace.
     pub(super) fn blocked(&mut self) -> (Vec<Blocked>, Vec<Reason>, String) {
         if self.integrity.diverged {

@@ -76,6 +76,18 @@ pub struct RangedBarrier {
     pub bytes: u64,
 }
 
+impl RangedBarrier {
+    /// The barrier that takes effect. ACQUIRE alone has `none` for its AccessBefore, because it writes nothing back, and
+    /// RELEASE alone for its AccessAfter, because it invalidates nothing. Both flags are as none.
+    pub fn effective(&self, none: BarrierAccess) -> Barrier {
+        match (self.flags.contains(RangedFlags::ACQUIRE), self.flags.contains(RangedFlags::RELEASE)) {
+            (true, false) => Barrier { access_before: none, ..self.barrier },
+            (false, true) => Barrier { access_after: none, ..self.barrier },
+            (true, true) | (false, false) => self.barrier,
+        }
+    }
+}
+
 /// `D3D12_BARRIER_GROUP`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum BarrierGroup<F: Form = Owned> {

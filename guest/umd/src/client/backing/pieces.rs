@@ -17,9 +17,9 @@ use std::sync::{Arc, OnceLock};
 use d3dkmt::Handle;
 use d3dkmt::limits::DEVICE_MEMORY_START;
 use fence_page::PAGE_BYTES;
-use rustix::process::{Resource, getrlimit};
 
 use super::super::attach::{AttachError, Detach};
+use super::super::event::descriptors_max;
 use super::file::BackingFile;
 use super::{BackingProvider, Mapping, OwnMaps, covered, detach_ignoring_errors, make_private};
 use crate::limits::{BACKING_FILES_MAX, BACKING_FILES_SHARE};
@@ -47,7 +47,7 @@ struct BackingPiece {
 pub(super) fn files_max() -> usize {
     static FILES_MAX: OnceLock<usize> = OnceLock::new();
     *FILES_MAX.get_or_init(|| {
-        let share = getrlimit(Resource::Nofile).current.map_or(u64::MAX, |limit| limit / BACKING_FILES_SHARE);
+        let share = descriptors_max().map_or(u64::MAX, |limit| limit / BACKING_FILES_SHARE);
         usize::try_from(share).map_or(BACKING_FILES_MAX, |share| share.min(BACKING_FILES_MAX))
     })
 }

@@ -114,7 +114,7 @@ fn the_closes_of_one_nt_handle_by_several_processes_do_not_order_these() {
         let (open, signal, first, second, wait) = (steps - 5, steps - 4, steps - 3, steps - 2, steps - 1);
         assert!(orders.races.contains(&(signal, wait)), "{closes}{:?}", orders.races);
         assert!(!orders.is_before(first, second), "{closes}");
-        // What was opened by the handle was opened before its creator gave it up.
+        // The open by the handle comes before its creator gives it up.
         let given_up = if closes.starts_with('p') { first } else { second };
         assert!(orders.is_before(open, given_up), "{closes}");
     }

@@ -1,4 +1,4 @@
-//! What is read of the process's mappings.
+//! How much of the process's mappings the library reads.
 
 use rustix::mm::{MprotectFlags, ProtFlags, mprotect};
 
